@@ -40,15 +40,15 @@ explore: $(VENV)/.dev ## the properties, each time with other examples (make tes
 	@HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest tests/properties tests/unit
 
 check: $(VENV)/.dev ## ruff, mypy, import contracts, tidy tests
-	@$(BIN)/ruff check src tests examples bench
-	@$(BIN)/ruff format --check src tests examples bench
+	@$(BIN)/ruff check src tests examples bench deploy
+	@$(BIN)/ruff format --check src tests examples bench deploy
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest -q tests/tidy
 
 format: $(VENV)/.dev ## format the code
-	@$(BIN)/ruff check --fix-only --quiet src tests examples bench
-	@$(BIN)/ruff format src tests examples bench
+	@$(BIN)/ruff check --fix-only --quiet src tests examples bench deploy
+	@$(BIN)/ruff format src tests examples bench deploy
 
 compatibility: $(VENV)/.dev ## compare with a real Slurm (root on Debian), write COMPATIBILITY.md
 	@$(BIN)/python -m tests.prepare

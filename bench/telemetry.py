@@ -1,4 +1,5 @@
-"""The store of series: what a sample takes on disk, what writing costs, how long a plot of a long job is in coming.
+"""The store of series: what a sample takes on disk, what writing costs, how long a plot of a long job is in coming; and
+the page for Prometheus.
 
 CPU times of this process: writing and reading compute, and wait for little. Figures are made beforehand
 (`bench.gpu_curves`); of the samples the time to make them does not count.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +19,18 @@ from bench.folders import new_folder
 from bench.gpu_curves import Curves, node_curves
 from bench.results import Row, Target
 from bench.sizes import Sizes
+from bireme.api.exporting.exporter import NOBODY
+from bireme.api.exporting.taken import Ended, Taken
+from bireme.api.exporting.writing import write
+from bireme.api.privacy import Viewer
+from bireme.core.model.cluster import NodeConfig
+from bireme.core.model.jobs import Job, JobSpec, Owner, Pending, Running
+from bireme.core.model.nodes import Health, Node
+from bireme.core.model.resources import Allocation, GresPool, NodeShare
+from bireme.core.state.state import State
 from bireme.core.telemetry.curves import Asked, Subject
+from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
+from bireme.core.telemetry.metrics import about
 from bireme.ports import Sampled
 from bireme.store.series.store import SqliteSeries
 from bireme.store.series.thinning import LATE_S
@@ -36,11 +49,15 @@ REFERENCE_GPUS = 1_000
 SAMPLE_MAX_BYTES = 2.0
 WRITING_MAX_PERCENT = 5.0
 READING_MAX_MS = 100.0
+SCRAPE_GPUS, SCRAPE_JOBS = 1_000, 2_000
+SCRAPE_MAX_SERIES = 80_000
+SCRAPE_MAX_MS = 1_000.0
 
 
 def measure(sizes: Sizes) -> Iterator[Row]:
     yield _writing(sizes)
     yield from _job(sizes)
+    yield from _scrape(sizes)
 
 
 def _gpus(node: int) -> tuple[Subject, ...]:
@@ -111,3 +128,61 @@ def _read(series: SqliteSeries, seconds: int) -> float:
     spent = time.process_time() - began
     assert len(curves) >= JOB_NODES * (GPUS - 1), "nearly all of them have that counter"
     return 1e3 * spent
+
+
+def _scrape(sizes: Sizes) -> Iterator[Row]:
+    """The daemon's page for Prometheus: every metric of 1,000 GPUs, 2,000 jobs that run and 2,000 that wait."""
+    taken, figures = _of_a_cluster()
+    times = []
+    for _ in range(sizes.repeats + 1):
+        began = time.process_time()
+        text = write(taken, lambda: figures)
+        times.append(1e3 * (time.process_time() - began))
+    plain = text.encode()
+    deflated = zlib.compress(plain, 1)
+    series = sum(not line.startswith("#") for line in text.splitlines())
+    details = {"bytes": len(plain), "deflated_bytes": len(deflated), "ms": times}
+    of = f"{SCRAPE_GPUS:,} GPUs, {SCRAPE_JOBS:,} jobs"
+    target = Target("<", SCRAPE_MAX_SERIES)
+    yield Row("telemetry", f"scrape of {of}: series", series, "series", target=target, details=details)
+    yield Row("telemetry", f"scrape of {of}: size", len(plain) / 2**20, "MiB")
+    yield Row("telemetry", f"scrape of {of}: size, deflated", len(deflated) / 2**20, "MiB")
+    target = Target("<", SCRAPE_MAX_MS)
+    yield Row("telemetry", f"scrape of {of}: written in", statistics.median(times[1:]), "ms", target=target)
+
+
+def _of_a_cluster() -> tuple[Taken, dict[int, dict[str, float]]]:
+    """Every second GPU's job has two of them; users and accounts as a group of a hundred people has them."""
+    nodes = tuple(
+        Node(NodeConfig(name=f"n{no}", cpus=128, gres=(GresPool("gpu", "h200", GPUS),)), health=Health.UP)
+        for no in range(SCRAPE_GPUS // GPUS)
+    )
+    jobs = [_job_of(no) for no in range(1, 2 * SCRAPE_JOBS + 1)]
+    for job in jobs[:SCRAPE_JOBS]:
+        share = NodeShare(f"n{job.id % len(nodes)}", cpus=8, memory_mib=1_000)
+        job.phase = Running(Allocation(job.id, 1, "train", (share,)), float(START))
+    names = [metric.name for metric in about("gpu")]
+    values = np.random.default_rng(15).uniform(0, 2_000, (SCRAPE_GPUS, len(names))).round(1).tolist()
+    gpus = [
+        GpuFigures(
+            f"n{no // GPUS}", _gpus(no // GPUS)[no % GPUS].id, no % GPUS, dict(zip(names, values[no], strict=True)),
+            device=f"nvidia{no % GPUS}", model="NVIDIA H200", pci_bus_id="00000000:1B:00.0", driver="580.159.03",
+            job_ids=(no + 1,),
+        )
+        for no in range(SCRAPE_GPUS)
+    ]  # fmt: skip
+    measured = Measured(gpus, [NodeFigures(node.name, {each.name: 7.5 for each in about("node")}) for node in nodes])
+    taken = Taken(
+        now=START + 60.0, cluster="bench", engine="embedded", version="0", up_since=float(START), problems={},
+        pending=tuple(jobs[SCRAPE_JOBS:]), verdicts={}, holding=tuple(jobs[:SCRAPE_JOBS]), nodes=nodes, services=(),
+        submitted=len(jobs), events=9 * len(jobs), planned_at=float(START), ended=Ended(SCRAPE_JOBS, {"COMPLETED": 7}),
+        work=None, measured=measured, router_page="", viewer=Viewer(State(), NOBODY),
+    )  # fmt: skip
+    figures = {job.id: {"cpu_user": 7.5, "cpu_system": 0.5, "memory": 1000.0} for job in jobs[:SCRAPE_JOBS]}
+    return taken, figures
+
+
+def _job_of(no: int) -> Job:
+    owner = Owner(uid=no % 100, gid=1, user=f"user{no % 100}")
+    spec = JobSpec(owner=owner, name=f"train-{no}", account=f"group{no % 10}", qos="normal", partitions=("train",))
+    return Job(no, spec, float(START), Pending(float(START), float(START)))

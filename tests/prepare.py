@@ -1,5 +1,5 @@
 """Installs what the tests need beyond the `dev` extra: real clients (PyPI), Kubernetes (Go modules) and, as root on
-Debian, MPICH, Slurm and containerd.
+Debian, MPICH, Slurm and containerd; Debian's Prometheus is only unpacked.
 
 Called by `make test` as `python -m tests.prepare`.
 What cannot be installed here is said in one line; the tests that need it skip with the reason.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.kubernetes_cluster.binaries import build
 from tests.slurm_cluster.installation import missing_packages
+from tests.support import prometheus
 
 ROOT = Path(__file__).resolve().parent.parent
 STAMP = Path(sys.prefix) / ".clients"
@@ -52,6 +53,13 @@ def install_debian_packages() -> None:
     subprocess.run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing], env=environment, **quiet)
 
 
+def fetch_prometheus() -> None:
+    """Unpacked into the user's cache folder: the package, installed, would start a service."""
+    left = prometheus.fetch()
+    if left:
+        print(f"Prometheus for tests: {left}; its tests will skip", flush=True)
+
+
 def build_kubernetes() -> None:
     """From Go modules, once, into the user's cache folder: minutes the first time, nothing afterwards."""
     left = build()
@@ -62,4 +70,5 @@ def build_kubernetes() -> None:
 if __name__ == "__main__":
     install_clients()
     install_debian_packages()
+    fetch_prometheus()
     build_kubernetes()

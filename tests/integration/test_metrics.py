@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import prometheus
 import pytest
-from cluster import Cluster
+from deploy.grafana.__main__ import HERE as GRAFANA
+from deploy.grafana.__main__ import in_prometheus
+from deploy.grafana.alerts import RULES
+from deploy.grafana.panels import DASHBOARDS
+from prometheus import Prometheus
+from tests.support.cluster import Cluster
+from tests.support.serving import Load, ready, serve, shown
 
 from bireme.client.transport import Transport
 
@@ -35,7 +44,7 @@ VALUES = {
     "gpu_nvlink_received": 100, "gpu_nvlink_crc_errors": 0, "gpu_rows_remapped_uncorrected": 0,
     "gpu_row_remap_failure": 0,
 }  # fmt: skip
-CARDS = [{"uuid": f"GPU-{name}", "minor": minor, "values": VALUES} for minor, name in enumerate("ab")]
+CARDS = [{"uuid": f"GPU-{name}", "minor": minor, "values": VALUES, "xids": [43]} for minor, name in enumerate("ab")]
 
 
 def free_port() -> int:
@@ -159,3 +168,83 @@ def test_a_port_that_is_none_is_refused(exported: Exported) -> None:
         "--metrics-port: 'prometheus' is no address for Prometheus: it is PORT (on loopback) or HOST:PORT"
         in done.stderr
     )
+
+
+# --- a real Prometheus ------------------------------------------------------------------------------------------------
+
+needs_prometheus = pytest.mark.skipif(
+    not (prometheus.program("prometheus") and prometheus.program("promtool")),
+    reason="needs Prometheus: python -m tests.prepare",
+)
+QUERIES = [
+    (f"{board.name}: {panel.title} {place}", in_prometheus(query.expr))
+    for board in DASHBOARDS
+    for panel in board.panels
+    for place, query in enumerate(panel.queries)
+]
+_FOREIGN = re.compile(r"DCGM_.*|.* not 'camelCase'$")
+"""What promtool would like otherwise of dcgm-exporter's names and labels."""
+
+
+@pytest.fixture(scope="module")
+def scraped(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A working cluster as Prometheus sees it: a job has a GPU, another waits, one failed, a service is asked."""
+    cluster = exported.cluster
+    serve(cluster, "--replicas=1")
+    ready(cluster, 1)
+    cluster.run("sbatch", "--wait", "--wrap", "exit 3", check=False)
+    cluster.run("sbatch", "--gpus=2", "--wrap", "sleep 600")
+    cluster.run("sbatch", "--gpus=2", "--wrap", "sleep 600")
+    until(lambda: exported.line(exported.port, "bireme_gpu_job{"), "no GPU is a job's")
+    until(lambda: exported.line(exported.port, "bireme_job_memory_bytes{"), "nothing is measured of a job")
+    load = Load(shown(cluster)["url"])
+    targets = {"bireme": [f"127.0.0.1:{exported.port}"], "bireme-node": [f"127.0.0.1:{exported.node_port}"]}
+    folder = tmp_path_factory.mktemp("prometheus")
+    try:
+        with prometheus.running(folder, targets, GRAFANA / "alerts.yml") as server:
+            yield server
+    finally:
+        load.stop()
+        cluster.bireme("service", "stop", "chat")
+        cluster.run("scancel", "--me")
+
+
+def chosen(expr: str) -> str:
+    """As Grafana asks it, with everything chosen."""
+    expr = expr.replace("$__rate_interval", "10s").replace('"$job"', '"bireme"')
+    return re.sub(r'"\$\w+"', '".*"', expr)
+
+
+@needs_prometheus
+def test_promtool_reads_both_pages_and_likes_our_own_names(exported: Exported) -> None:
+    until(lambda: exported.line(exported.port, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"), "no energy is counted")
+    for port in (exported.port, exported.node_port):
+        page = "\n".join(exported.page(port)) + "\n"
+        done = subprocess.run([str(prometheus.program("promtool")), "check", "metrics"], input=page.encode(),
+                              capture_output=True, check=False)  # fmt: skip
+        assert done.returncode in (0, 3), done.stderr.decode()
+        assert [line for line in done.stderr.decode().splitlines() if not _FOREIGN.match(line)] == []
+
+
+@needs_prometheus
+def test_both_pages_are_scraped_without_a_fault(scraped: Prometheus) -> None:
+    up = until(lambda: rows if len(rows := scraped.query("up == 1")) == 2 else None, "a page is not read")
+    assert {row["metric"]["job"] for row in up} == {"bireme", "bireme-node"}
+    assert all(target["lastError"] == "" for target in scraped.ask("/api/v1/targets")["activeTargets"])
+
+
+@needs_prometheus
+@pytest.mark.parametrize(("name", "expr"), QUERIES, ids=[name for name, _ in QUERIES])
+def test_every_query_of_every_panel_returns_data(scraped: Prometheus, name: str, expr: str) -> None:
+    until(lambda: scraped.query(chosen(expr)) or None, f"{name}: nothing for {chosen(expr)}")
+
+
+@needs_prometheus
+def test_every_alert_is_a_rule_that_prometheus_evaluates(scraped: Prometheus) -> None:
+    def rules() -> list[dict[str, Any]] | None:
+        found = scraped.ask("/api/v1/rules")["groups"][0]["rules"]
+        return found if all(rule["health"] != "unknown" for rule in found) else None
+
+    found = until(rules, "the rules are not evaluated")
+    assert {rule["name"]: rule.get("lastError", "") for rule in found} == {rule.name: "" for rule in RULES}
+    assert {rule["name"] for rule in found if rule["state"] == "firing"} <= {"GpuXid"}

@@ -31,7 +31,7 @@ def gpu_figures(device: Device, values: dict[str, float]) -> GpuFigures:
         uuid=device.uuid,
         index=device.index,
         values=values,
-        device=f"{device.vendor}{device.minor}" if device.minor is not None else "",
+        device=_file(device),
         model=device.model,
         pci_bus_id=device.pci_bus_id,
         driver=device.driver,
@@ -39,6 +39,13 @@ def gpu_figures(device: Device, values: dict[str, float]) -> GpuFigures:
         instance="" if device.gpu_instance is None else str(device.gpu_instance),
         profile=device.profile,
     )
+
+
+def _file(device: Device) -> str:
+    """What its device file is called; empty where that is not known."""
+    if device.minor is None:
+        return ""
+    return f"nvidia{device.minor}" if device.vendor == "nvidia" else f"renderD{device.minor}"
 
 
 class Newest:
@@ -55,8 +62,7 @@ class Newest:
     def take(self, told: Round, devices: Sequence[Device]) -> None:
         """A round that was made now."""
         at = time.monotonic()
-        self._devices, self._looked_at, self._rounds = devices, at, self._rounds + 1
-        self._figures = {}
+        found: dict[_Subject, dict[str, float]] = {}
         for frame in told.frames:
             if frame.about not in ("gpu", "node"):
                 continue
@@ -64,17 +70,16 @@ class Newest:
                 subject = (frame.node, id_)
                 said = {name: column[place] for name, column in frame.columns.items()}
                 figures = {name: float(value) for name, value in said.items() if value is not None}
-                self._figures[subject] = figures
+                found[subject] = figures
                 for name, value in figures.items():
                     if (metric := BY_NAME.get(name)) is not None and metric.kind == "counter":
                         self._counted[subject, name] = (at, value)
-        self._forget(at)
-
-    def _forget(self, now: float) -> None:
-        self._counted = {key: said for key, said in self._counted.items() if now - said[0] <= COUNTED_S}
+        self._counted = {key: read for key, read in self._counted.items() if at - read[0] <= COUNTED_S}
         for (subject, name), (_, value) in self._counted.items():
-            if subject in self._figures:
-                self._figures[subject].setdefault(name, value)
+            if subject in found:
+                found[subject].setdefault(name, value)
+        # Whole, and last: a page may be written meanwhile, in another thread.
+        self._devices, self._figures, self._looked_at, self._rounds = tuple(devices), found, at, self._rounds + 1
 
     def text(self) -> str:
         """The page as Prometheus reads it."""

@@ -29,7 +29,8 @@ class LeaveError(Exception):
 
 
 class Link:
-    """`dial` reaches the daemon; `paced` is told how often to look, `moved` where to serve metrics, whenever the daemon says it."""
+    """`dial` reaches the daemon; `paced` is told how often to look, and `moved` where to serve metrics, whenever the
+    daemon says it."""
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ MOST_HEAD_BYTES = 8 * 1024
 SHARED_S = 1.0
 """So long one page is good for all who ask."""
 _AGAIN_S = 10.0
+_PIECE = 64 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -106,8 +107,8 @@ class MetricsPort:
                 head = await reader.readuntil(b"\r\n\r\n")
             status, fields, body = await self._said(head)
             async with asyncio.timeout(ANSWER_S):
-                writer.write(_head(status, fields, len(body)) + (b"" if head.startswith(b"HEAD ") else body))
-                await writer.drain()
+                writer.write(_head(status, fields, len(body)))
+                await _in_pieces(writer, b"" if head.startswith(b"HEAD ") else body)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             writer.transport.abort()
         except Exception:
@@ -182,6 +183,13 @@ class KeptPort:
             await asyncio.sleep(_AGAIN_S)
             if await self._opens():
                 return
+
+
+async def _in_pieces(writer: asyncio.StreamWriter, body: bytes) -> None:
+    """Who reads slowly holds a piece of it in memory, not a page."""
+    for begin in range(0, len(body), _PIECE):
+        writer.write(body[begin : begin + _PIECE])
+        await writer.drain()
 
 
 def _takes_gzip(lines: list[str]) -> bool:

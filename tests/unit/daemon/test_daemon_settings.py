@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from bireme.daemon.files import write_sealed
+from bireme.daemon.paths import Paths
 from bireme.daemon.settings import Settings, SettingsError, describe, load, markdown, remember
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -81,3 +84,16 @@ def test_the_engine_of_the_latest_start_counts_again_unless_something_says_anoth
     assert load(home, environ={"BIREME_CLUSTER_ENGINE": "kubernetes"}).engine == "kubernetes"
     with pytest.raises(SettingsError, match="'flux' is not possible here: it must be one of embedded, slurm"):
         load(home, environ={}, engine="flux")
+
+
+def test_the_flag_of_the_latest_start_says_where_metrics_are_served(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path))
+    os.makedirs(paths.run)
+    assert load(str(tmp_path), environ={"BIREME_METRICS_ADDRESS": "9400"}).metrics_address == "9400"
+    write_sealed(paths.metrics_in_force, "9500")
+    assert load(str(tmp_path), environ={"BIREME_METRICS_ADDRESS": "9400"}).metrics_address == "9500"
+    write_sealed(paths.metrics_in_force, "")
+    assert load(str(tmp_path), environ={"BIREME_METRICS_ADDRESS": "9400"}).metrics_address == "9400"
+    Path(paths.metrics_in_force).write_text("rotten")
+    with pytest.raises(SettingsError, match="bireme up --metrics-port PORT"):
+        load(str(tmp_path), environ={})

@@ -3,7 +3,7 @@
 One for each application: `/metrics` on the API's socket asks it for its caller, the metrics port for nobody in
 particular (`NOBODY`), who sees what PrivateData leaves to strangers. It counts jobs that start and end as they are
 committed.
-Invariant: of pages for who sees the same only one is made at a time.
+Invariant: only one page is made at a time, whoever asks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bireme.api.cluster import Cluster, Service
 from bireme.api.exporting.taken import Ended, take
 from bireme.api.exporting.writing import Figures, write
 from bireme.api.privacy import WORDS, Viewer
+from bireme.core.jobs.states import FINAL_STATES
 from bireme.core.model import events as e
 from bireme.core.model.refusals import Caller
 from bireme.core.telemetry.exported import Measured, sums_by_job
@@ -36,7 +37,8 @@ class Exporter:
     def __init__(self, cluster: Cluster, service: Service) -> None:
         self._cluster, self._service = cluster, service
         self._started = 0
-        self._ended: Counter[str] = Counter()
+        self._ended: Counter[str] = Counter(dict.fromkeys(FINAL_STATES, 0))
+        self._making = asyncio.Lock()
         self._made: dict[Hashable, tuple[float, asyncio.Task[str]]] = {}
         cluster.subscribe(self._count)
 
@@ -67,6 +69,10 @@ class Exporter:
         return await asyncio.shield(found[1])
 
     async def _make(self, viewer: Viewer) -> str:
+        async with self._making:
+            return await self._made_now(viewer)
+
+    async def _made_now(self, viewer: Viewer) -> str:
         telemetry = self._service.telemetry()
         measured = await telemetry.measured() if telemetry is not None else Measured()
         router = "" if viewer.hidden("jobs") else await self._service.router_page()

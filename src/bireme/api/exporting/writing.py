@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from bireme.api.exporting.taken import Taken
 from bireme.core.jobs.states import NOT_CONSIDERED, phase_state
-from bireme.core.model.jobs import ArrayWaiting, Job, Pending
+from bireme.core.model.jobs import HOLDING, ArrayWaiting, Job, Pending, Suspended
 from bireme.core.model.nodes import Health, Node
-from bireme.core.model.resources import NodeShare
+from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.telemetry.exported import tell_hardware
 from bireme.core.telemetry.exposition import Page
 
@@ -57,6 +57,18 @@ def _in_breaths(jobs: Iterable[Job]) -> Iterable[Job]:
         yield job
 
 
+def _held(job: Job) -> Allocation | None:
+    """What it has. Its phase is read once: on the loop it may become another at any moment."""
+    phase = job.phase
+    return phase.allocation if isinstance(phase, HOLDING) else None
+
+
+def _tasks(job: Job) -> int:
+    """How many wait in its record."""
+    array = job.array
+    return len(array.waiting) if isinstance(array, ArrayWaiting) else 1
+
+
 def _about(page: Page, taken: Taken) -> None:
     who = {"cluster": taken.cluster, "engine": taken.engine, "version": taken.version}
     page.tell("bireme_info", "gauge", "The cluster, its engine and the release of the daemon.", [(who, 1)])
@@ -77,7 +89,7 @@ def _queue(page: Page, taken: Taken) -> None:
         if not isinstance(phase, Pending):
             continue  # it was started meanwhile
         partition = job.spec.partitions[0] if named and job.spec.partitions else ""
-        tasks = len(job.array.waiting) if isinstance(job.array, ArrayWaiting) else 1
+        tasks = _tasks(job)
         states["PENDING", partition] += tasks
         verdict = taken.verdicts.get(job.id)
         reasons = (verdict.reasons if verdict else phase.reasons) or NOT_CONSIDERED
@@ -85,7 +97,7 @@ def _queue(page: Page, taken: Taken) -> None:
         if phase.free_to_go and phase.eligible_at is not None:
             oldest[partition] = min(oldest.get(partition, taken.now), phase.eligible_at)
     for job in _in_breaths(taken.holding):
-        held = job.allocation
+        held = _held(job)
         states[phase_state(job.phase), held.partition if named and held is not None else ""] += 1
     what = "Jobs and waiting tasks of arrays that are not over, by state and partition (the first that a job names)."
     page.tell("bireme_jobs", "gauge", what, (({"state": s, "partition": p}, n) for (s, p), n in sorted(states.items())))
@@ -124,12 +136,11 @@ def _users(page: Page, taken: Taken) -> None:
     cpus: Counter[tuple[str, str]] = Counter()
     gpus: Counter[tuple[str, str]] = Counter()
     for job in _in_breaths(taken.pending):
-        tasks = len(job.array.waiting) if isinstance(job.array, ArrayWaiting) else 1
-        jobs[job.spec.owner.user, job.spec.account, "PENDING"] += tasks
+        jobs[job.spec.owner.user, job.spec.account, "PENDING"] += _tasks(job)
     for job in _in_breaths(taken.holding):
         who = (job.spec.owner.user, job.spec.account)
         jobs[(*who, phase_state(job.phase))] += 1
-        if (held := job.allocation) is not None:
+        if (held := _held(job)) is not None:
             cpus[who] += held.cpus
             gpus[who] += sum(map(_gpus, held.shares))
     seen = {who for who in {key[:2] for key in jobs} if taken.viewer.sees_user(*who, *OF_USERS)}
@@ -157,7 +168,7 @@ def _jobs(page: Page, taken: Taken, figures: Figures) -> None:
     memory = page.family("bireme_job_memory_bytes", "gauge", "Resident memory of a job's processes.")
     named = not taken.viewer.hidden("partitions")
     for job in _in_breaths(seen[:MOST_JOBS]):
-        held, spec = job.allocation, job.spec
+        held, spec = _held(job), job.spec
         if held is None:
             continue
         labels = {"job_id": job.id}
@@ -184,8 +195,9 @@ def _nodes(page: Page, taken: Taken) -> None:
     cpus: dict[str, int] = defaultdict(int)
     gpus: dict[str, int] = defaultdict(int)
     for job in _in_breaths(taken.holding):
-        for share in job.held.shares if job.allocation is not None and not isinstance(job.phase, Pending) else ():
-            cpus[share.node] += share.cpus
+        held, is_stopped = _held(job), isinstance(job.phase, Suspended)
+        for share in held.shares if held is not None else ():
+            cpus[share.node] += 0 if is_stopped else share.cpus  # others may have its CPUs meanwhile
             gpus[share.node] += _gpus(share)
     states = Counter(_node_state(node, cpus[node.name]) for node in taken.nodes)
     page.tell("bireme_nodes", "gauge", "Nodes by state.", (({"state": s}, n) for s, n in sorted(states.items())))

@@ -84,7 +84,7 @@ async def how_it_stands(api: Context, request: Request) -> Response:
 async def metrics_page(api: Context, request: Request) -> Response:
     """The page for Prometheus: queue, scheduler, nodes, services and GPUs, as far as the caller may know of them."""
     page = await api.exporter.page(api.caller(request))
-    return Response(page, media_type=MEDIA)
+    return Response(await api.in_thread(request, page.encode), media_type=MEDIA)
 
 
 @routes.get(

@@ -38,6 +38,7 @@ _AGAIN_S = 10.0
 """After a failure to write or to open."""
 _THIN_OUT_S = 600.0
 _HAPPENINGS_AT_MOST = 1_000
+_COUNTED_KINDS = ("xid", "gpu lost", "stray")
 Answer = TypeVar("Answer")
 
 
@@ -204,7 +205,8 @@ class TelemetryKeeper:
                 each.node: NodeFigures(each.node, found) for each, found in figures.items() if each.about == "node"
             }
         by_place = sorted(gpus.values(), key=lambda gpu: (gpu.node, gpu.index, gpu.instance))
-        return by_place, sorted(nodes.values(), key=lambda node: node.node), dict(self._happened)
+        told = {(gpu.node, kind): 0 for gpu in by_place for kind in _COUNTED_KINDS}  # so that the first one is a growth
+        return by_place, sorted(nodes.values(), key=lambda node: node.node), told | dict(self._happened)
 
     def _append(self, series: Series, gatherer: Gatherer, no: int, samples: Sequence[Sampled]) -> None:
         try:
