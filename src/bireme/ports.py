@@ -249,7 +249,8 @@ class KnowsPods(Protocol):
         """Why this pod waits outside; empty: it does not know such a pod, or the pod is in the queue."""
 
     def start_of_pod(self, uid: str) -> tuple[int, int, str] | None:
-        """(job, generation, node) of a pod in which a job of Bireme's runs or ran; None: it is no such pod."""
+        """(job, generation, node) of a pod in which a job of Bireme's runs or ran; None: it is no such pod. `uid`: the
+        pod's, or the id of its container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

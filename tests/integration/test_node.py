@@ -6,61 +6,26 @@ Every "node" is a slurmd of this machine, and has a `bireme node` of its own tha
 from __future__ import annotations
 
 import json
-import signal
 import stat
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.slurm_cluster import Layout, running
+from tests.slurm_cluster import Layout, SlurmCluster, running
+from tests.support.cluster import Cluster
+from tests.support.cluster_nodes import VARIABLES, Nodes
 from tests.support.measured import ask, curves, until, values_of
 from tests.support.slurm_attached import Attached, skip_in_chroot, skip_without_slurm
+
+from bireme.gather.clusters.gres import gpu_files
 
 NODES = """\
 NodeName=n[1-2] CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=3000 Gres=gpu:a100:2
 PartitionName=main Nodes=n[1-2] Default=YES MaxTime=1-00:00:00
 """
 BURNS = "trap exit TERM; while :; do :; done"
-VARIABLES = {
-    "BIREME_TELEMETRY_GATHER": "on",
-    "BIREME_TELEMETRY_INTERVAL_S": "1",
-    "BIREME_TELEMETRY_LISTEN": "127.0.0.1:0",
-}
-
-
-class Nodes:
-    """The `bireme node` processes of a test."""
-
-    def __init__(self, both: Attached) -> None:
-        self.both = both
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str, *, speaks_for: str = "") -> None:
-        file = self.both.folder / f"{name}.json"
-        if not file.exists():
-            self.both.bireme("node", "token", speaks_for or name, "--out", str(file))
-        words = ("--pass", str(file), "--name", name, "--folder", str(self.folder(name)), "--shares-machine")
-        with open(self.log(name), "ab") as log:
-            self.running[name] = subprocess.Popen(
-                [self.both.python, "-m", "bireme", "node", *words],
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-                env=self.both.slurm.env,  # Slurm's own commands, as on its nodes
-            )
-
-    def folder(self, name: str) -> Path:
-        return self.both.folder / f"gathered-{name}"
-
-    def log(self, name: str) -> Path:
-        return self.both.folder / f"{name}.log"
-
-    def end(self, name: str, number: int = signal.SIGTERM) -> None:
-        process = self.running.pop(name)
-        process.send_signal(number)
-        process.wait(timeout=60)
 
 
 @contextmanager
@@ -71,12 +36,9 @@ def watched(proctrack: str) -> Iterator[Nodes]:
         made = Attached(slurm)
         made.variables |= VARIABLES
         with made.running() as both:
-            nodes = Nodes(both)
-            try:
+            nodes = Nodes(both, both.slurm.env, "--shares-machine")
+            with nodes.ended_at_last():
                 yield nodes
-            finally:
-                for name in list(nodes.running):
-                    nodes.end(name, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module", params=["proctrack/cgroup", "proctrack/linuxproc"])
@@ -88,10 +50,15 @@ def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
         yield found
 
 
+def slurm_of(nodes: Nodes) -> SlurmCluster:
+    assert isinstance(nodes.both, Attached)
+    return nodes.both.slurm
+
+
 def burning(nodes: Nodes) -> int:
     """A job of three tasks on two nodes that use CPUs, submitted to Slurm, once all of them are seen."""
     script = f"srun --mem=0 bash -c '{BURNS}'"
-    job = nodes.both.slurm.call("sbatch", "--parsable", "-N2", "-n2", "-o", "/dev/null", "--wrap", script)
+    job = slurm_of(nodes).call("sbatch", "--parsable", "-N2", "-n2", "-o", "/dev/null", "--wrap", script)
 
     def seen() -> bool | None:
         busy = {curve["node"] for curve in curves(nodes.both, int(job), "cpu_user") if max_of(curve) > 0}
@@ -101,7 +68,7 @@ def burning(nodes: Nodes) -> int:
     return int(job)
 
 
-def is_known(both: Attached, job: str) -> bool:
+def is_known(both: Cluster, job: str) -> bool:
     return bool(both.run("squeue", "-h", "-j", job, check=False).stdout.strip())
 
 
@@ -110,7 +77,7 @@ def max_of(curve: dict[str, Any]) -> float:
 
 
 def ended(nodes: Nodes, job: int) -> None:
-    nodes.both.slurm.call("scancel", str(job))
+    slurm_of(nodes).call("scancel", str(job))
     until(lambda: True if values_of(nodes.both, job) is None else None, f"job {job} is still measured")
 
 
@@ -130,12 +97,12 @@ def test_nothing_is_missing_after_the_death_of_the_daemon(nodes: Nodes) -> None:
     spool = nodes.folder("n2") / "rounds"
     size = spool.stat().st_size
     until(lambda: True if spool.stat().st_size > size + 4000 else None, "no round is made without a daemon")
-    short = nodes.both.slurm.call("sbatch", "--parsable", "-w", "n2", "-n1", "-o", "/dev/null", "--wrap", BURNS)
-    nodes.both.slurm.until(lambda: "RUNNING" in nodes.both.slurm.call("squeue", "-h", "-j", short, "-o", "%T"), "runs")
+    short = slurm_of(nodes).call("sbatch", "--parsable", "-w", "n2", "-n1", "-o", "/dev/null", "--wrap", BURNS)
+    slurm_of(nodes).until(lambda: "RUNNING" in slurm_of(nodes).call("squeue", "-h", "-j", short, "-o", "%T"), "runs")
     size = spool.stat().st_size
     until(lambda: True if spool.stat().st_size > size + 4000 else None, "no round is made without a daemon")
-    nodes.both.slurm.call("scancel", short)
-    nodes.both.slurm.until(lambda: not nodes.both.slurm.call("squeue", "-h", "-j", short), "it ends")
+    slurm_of(nodes).call("scancel", short)
+    slurm_of(nodes).until(lambda: not slurm_of(nodes).call("squeue", "-h", "-j", short), "it ends")
     nodes.both.up_again()
 
     def came() -> list[dict[str, Any]] | None:
@@ -147,6 +114,12 @@ def test_nothing_is_missing_after_the_death_of_the_daemon(nodes: Nodes) -> None:
     assert max_of(curve) > 0
     until(lambda: True if values_of(nodes.both, job) else None, "the job that runs on is not measured any more")
     ended(nodes, job)
+
+
+def test_slurmd_says_which_device_file_each_of_its_gpus_is(nodes: Nodes) -> None:
+    slurm = slurm_of(nodes)
+    said = slurm.run("slurmd", "-G", "-N", "n1")
+    assert gpu_files(said.stdout + said.stderr) == [f"{slurm.folder}/dev/nvidia{number}" for number in (0, 1)]
 
 
 def test_a_node_speaks_for_itself_alone(nodes: Nodes) -> None:

@@ -219,7 +219,8 @@ class Daemon:
         def node_metrics() -> str:
             return self._settings.metrics_node_address
 
-        naming = Naming(lambda: runtime.state, store, runtime.engine.capabilities.pods)
+        can = runtime.engine.capabilities
+        naming = Naming(lambda: runtime.state, store, numbered=can.queue is not None, pods=can.pods)
         socket_path = self._paths.telemetry_socket
         return Station(runtime, open_series, interval_s, socket_path, plan, outside, naming, node_metrics)
 

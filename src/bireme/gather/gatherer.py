@@ -104,6 +104,7 @@ class Gatherer:
         tasks, _ = await asyncio.gather(self._owners.tasks(), self._gpus.look())
         frames, owner_of = self._tasks.frames(tasks)
         self.link.devices = self._gpus.devices()
+        self.link.slurm_files = await self._owners.slurm_files()
         self.link.nodes = sorted({task.node for task in tasks} | {self._machine})
         return Round(
             no=self._spool.last + 1,

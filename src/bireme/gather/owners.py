@@ -43,6 +43,9 @@ class Owners(Protocol):
     async def tasks(self) -> Sequence[OwnedTask]:
         """All that run now, as far as they answer."""
 
+    async def slurm_files(self) -> list[str]:
+        """On a node of Slurm's: the device files of its GPUs, in the order of Slurm's numbers."""
+
     @property
     def answer(self) -> bool:
         """Whether anybody answered the last time."""
@@ -58,6 +61,9 @@ class AgentOwners:
     @property
     def answer(self) -> bool:
         return bool(self._open)
+
+    async def slurm_files(self) -> list[str]:
+        return []
 
     async def tasks(self) -> Sequence[OwnedTask]:
         nodes = sorted(path.parent.name for path in self._agents.glob("*/agent.sock"))

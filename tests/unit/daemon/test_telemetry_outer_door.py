@@ -45,12 +45,17 @@ class Site:
         self.disk, self.cluster, self.past = Disk(), Cluster(), Past()
         self.node = next(iter(self.cluster.state.nodes))
         self.port = 0
+        self.numbered = True
+        self.pods: dict[str, tuple[int, int, str]] = {}
+
+    def start_of_pod(self, uid: str) -> tuple[int, int, str] | None:
+        return self.pods.get(uid)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[OuterDoor]:
         keeper = TelemetryKeeper(self.cluster, lambda: self.disk, lambda: 10.0)  # type: ignore[arg-type,return-value]
         keeper.begin()
-        naming = Naming(lambda: self.cluster.state, self.past)  # type: ignore[arg-type]
+        naming = Naming(lambda: self.cluster.state, self.past, numbered=self.numbered, pods=self)  # type: ignore[arg-type]
         door = OuterDoor(self.premises.certificate_file, self.premises.tokens, keeper, naming)
         self.port = await door.begin("127.0.0.1", 0)
         try:
@@ -90,6 +95,7 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(keeping, "_FLUSH_S", 0.01)
     monkeypatch.setattr(outer_door, "_UNKNOWN_S", 0.05)
+    monkeypatch.setattr(outer_door, "_UNKNOWN_POD_S", 0.05)
     monkeypatch.setattr(outer_door, "_LOOK_S", 0.01)
     return Site(tmp_path)
 
@@ -264,6 +270,23 @@ def test_a_job_that_had_not_the_node_is_not_spoilt(site: Site) -> None:
     asyncio.run(story())
     tasks = [subject.id for subject in site.subjects if subject.about == "task"]
     assert tasks == [f"{running}.1.0.0", "900.2.0.0"]
+
+
+def test_a_pod_is_known_by_its_uid_and_a_number_is_another_clusters(site: Site) -> None:
+    job = site.cluster.world.submit("train", gpus=1)
+    site.cluster.world.settle()
+    uid, elsewhere, strange = (f"0d1c6b0e-4c8b-4f0a-9d51-3f1f3e1a2b3{end}" for end in "cde")
+    site.numbered, site.pods = False, {uid: (job, 1, site.node), elsewhere: (job, 1, "elsewhere")}
+
+    async def story() -> None:
+        async with site.open():
+            peer = await site.greeted()
+            names = [f"pod-{uid}", f"pod-{elsewhere}", f"pod-{strange}", str(job)]
+            peer.say(site.a_round(1, ids=[f"{name}.0.-4.0" for name in names]))
+            await kept_up_to(peer, 1)
+
+    asyncio.run(story())
+    assert [subject.id for subject in site.subjects] == [f"{job}.1.-4.0"]
 
 
 def test_a_round_waits_for_a_job_that_is_not_known_yet(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

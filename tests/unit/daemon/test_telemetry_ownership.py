@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bireme.core.telemetry.attribution import Card
+from bireme.core.telemetry.attribution import Card, number_of
 from bireme.daemon.telemetry.ownership import Ownership
 from bireme.ports import Holding
 from bireme.testing.scenario import Scenario
@@ -22,9 +22,12 @@ class Followed:
         self.ownership = Ownership(())
         self._seen = 0
 
+    @property
+    def node(self) -> str:
+        return next(iter(self.world.state.nodes))
+
     def know(self) -> None:
-        name = next(iter(self.world.state.nodes))
-        self.ownership.cards = (Card(name, "GPU-0", 0), Card(name, "GPU-1", 1))
+        self.ownership.cards = (Card(self.node, "GPU-0", 0), Card(self.node, "GPU-1", 1))
 
     def changes(self) -> list[Holding]:
         self.world.settle()
@@ -44,7 +47,7 @@ def test_a_job_has_its_gpus_from_its_start_to_its_end() -> None:
     assert {(each.job_id, each.generation, each.shared, each.start, each.end) for each in opened} == {
         (job, 1, False, began, None)
     }
-    assert followed.ownership.owners() == {"GPU-0": (job,), "GPU-1": (job,)}
+    assert followed.ownership.owners() == {(followed.node, "GPU-0"): (job,), (followed.node, "GPU-1"): (job,)}
     world.now = began + 50
     world.finish("train")
     assert followed.changes() == [replace(each, end=began + 50) for each in opened]
@@ -95,3 +98,24 @@ def test_a_job_that_is_started_again_has_another_holding() -> None:
     later = followed.changes()
     assert replace(first, end=world.now) in later
     assert [each.generation for each in later if each.end is None] == [2], f"job {job} runs again"
+
+
+def test_slurms_number_of_a_gpu_leads_to_it_where_slurmd_says_its_file() -> None:
+    followed = Followed()
+    world = followed.world
+    (node,) = world.state.nodes.values()
+    (pool,) = node.config.gres
+    only_counted = tuple(replace(device, file=None) for device in pool.devices)
+    node.config = replace(node.config, gres=(replace(pool, devices=only_counted),))
+    job = world.submit("train", gpus=1)
+    assert followed.changes() == [], "a GPU that is only counted is nobody's"
+    files = ("/dev/nvidia2", "/dev/nvidia5")
+    followed.ownership.cards = tuple(
+        Card(node.config.name, f"GPU-{minor}", minor, number_of(minor, files)) for minor in (0, 2, 5)
+    )
+    opened = followed.ownership.all_changes(world.state, world.now)
+    assert [(each.job_id, each.uuid) for each in opened] == [(job, "GPU-2")]
+
+
+def test_a_file_that_is_no_gpus_has_no_number() -> None:
+    assert [number_of(minor, ("/dev/nvidia1", "/elsewhere/nvidia0")) for minor in (0, 1, None)] == [None, 0, None]

@@ -11,7 +11,7 @@ from bireme.core.model.jobs import Job, JobSpec, Owner, Pending
 from bireme.core.model.resources import Allocation, GresShare, NodeShare
 from bireme.engines.kubernetes.crossing.gateway import Berth, Gateway
 from bireme.engines.kubernetes.nodes import Amounts, autodetect
-from bireme.engines.kubernetes.pods import Mount, PodRules, Size, pod, scratch_folder, secret, start_name
+from bireme.engines.kubernetes.pods import Mount, PodRules, Size, ids_of, pod, scratch_folder, secret, start_name
 
 RULES = PodRules(cluster="c", image="bireme", mounts=(Mount("/data", {}),))
 
@@ -144,3 +144,14 @@ def test_a_volume_of_the_settings_may_be_the_shared_memory() -> None:
 def test_the_priority_class_is_that_of_the_qos(qos: str, name: str) -> None:
     rules = PodRules(cluster="c", image="b", priority_class="usual", qos_priority_classes={"high": "high-class"})
     assert rules.priority_class_of(job_of(qos=qos).spec) == name
+
+
+def test_a_node_knows_a_pod_by_its_uid_or_the_container_of_the_job() -> None:
+    made = {"metadata": {"uid": "u1"}, "spec": {"containers": [{"name": "job"}, {"name": "sidecar"}]}}
+    assert ids_of(made) == ("u1",)
+    statuses = [
+        {"name": "sidecar", "containerID": "containerd://s1"},
+        {"name": "job", "containerID": "containerd://c1"},
+    ]
+    assert ids_of({**made, "status": {"containerStatuses": statuses}}) == ("u1", "c1")
+    assert ids_of({**made, "status": {"containerStatuses": [{"name": "job"}]}}) == ("u1",)

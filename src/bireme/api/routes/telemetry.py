@@ -58,14 +58,14 @@ async def how_it_stands(api: Context, request: Request) -> Response:
         return answer({"at": api.now(), "gpus": [], "nodes": [], "jobs": {}, "problem": telemetry.problem})
     latest = await api.in_thread(request, lambda: {about: series.latest(about) for about in ("gpu", "node", "task")})
     visible = not api.viewer(caller).hidden("nodes")
-    values = {subject.id: (at, figures) for subject, at, figures in latest["gpu"]}
+    values = {(subject.node, subject.id): (at, figures) for subject, at, figures in latest["gpu"]}
     gpus = [
         {
             **{name: getattr(gpu, name) for name in _OF_GPU},
             "job_ids": [job_id for job_id in gpu.job_ids if _sees(api, request, job_id)],
             "unowned": not gpu.job_ids,
-            "at": values[gpu.uuid][0] if gpu.uuid in values else None,
-            "values": dict(values[gpu.uuid][1]) if gpu.uuid in values else {},
+            "at": values[gpu.node, gpu.uuid][0] if (gpu.node, gpu.uuid) in values else None,
+            "values": dict(values[gpu.node, gpu.uuid][1]) if (gpu.node, gpu.uuid) in values else {},
         }
         for gpu in (await telemetry.gpus() if visible else ())
     ]

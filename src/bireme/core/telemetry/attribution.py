@@ -1,15 +1,16 @@
 """Whose GPU it was: from what jobs hold, never by guess.
 
 An allocation names GPUs by their number on a node, a driver by UUID. Which is which is known where the configuration
-has the UUID (the machine was looked at), or the device's file, whose number the driver tells too. Where neither is
-known (a GPU that is only counted), nothing is attributed.
+has the UUID (the machine was looked at), or the device's file, whose number the driver tells too; on a Slurm cluster
+slurmd says on the node which file has which number. Where none of it is known (a GPU that is only counted), nothing is
+attributed.
 Invariant: a GPU that a job has in part is `shared`: its curves are not the job's, only the use by its own tasks is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bireme.core.model.cluster import NodeConfig
@@ -26,6 +27,8 @@ class Card:
     uuid: str
     minor: int | None
     """Of its device file; None of an instance, which has that of its GPU."""
+    number: int | None = None
+    """Slurm's, where slurmd says it; None: that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,24 @@ def held_gpus(
     allocation: Allocation, config_of: Callable[[str], NodeConfig | None], cards: Iterable[Card]
 ) -> tuple[HeldGpu, ...]:
     """Those GPUs of an allocation whose UUID is known."""
+    cards = tuple(cards)
     known = {(card.node, card.minor): card.uuid for card in cards if card.minor is not None}
+    numbered = {(card.node, card.number): card.uuid for card in cards if card.number is not None}
     held: list[HeldGpu] = []
     for share in allocation.shares:
         if share.gres and (node := config_of(share.node)) is not None:
-            held += _of_share(share, _uuids(node, known))
+            said = {number: uuid for (name, number), uuid in numbered.items() if name == node.name}
+            held += _of_share(share, said | _uuids(node, known))
     return tuple(held)
+
+
+def number_of(minor: int | None, files: Sequence[str]) -> int | None:
+    """Slurm's number of the GPU with this device file, if one of its files by number is that one."""
+    for number, file in enumerate(files):
+        match = _DEVICE_FILE.fullmatch(file)
+        if match and minor is not None and int(match[1]) == minor:
+            return number
+    return None
 
 
 def _of_share(share: NodeShare, uuids: Mapping[int, str]) -> list[HeldGpu]:

@@ -55,6 +55,8 @@ class Gatherer:
     offset_s: float = 0.0
     """Its clock, by the daemon's; 0 while it is near enough."""
     devices: dict[str, Device] = field(default_factory=dict)
+    slurm_files: tuple[str, ...] = ()
+    """Device files of its GPUs, by Slurm's numbers of them."""
     readings: dict[tuple[Subject, str], Reading] = field(default_factory=dict)
     """What counters said last."""
     latest: dict[Subject, Latest] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from typing import Protocol, TypeVar
 
 from bireme.core.model import events as e
 from bireme.core.state.state import State
-from bireme.core.telemetry.attribution import Card
+from bireme.core.telemetry.attribution import Card, number_of
 from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
 from bireme.daemon.telemetry import intake
@@ -58,8 +58,8 @@ class Picture:
     """How everything stands now, for whoever shows it."""
 
     gatherers: tuple[Gatherer, ...]
-    owners: dict[str, tuple[int, ...]]
-    """Jobs by the UUID of a GPU that they have."""
+    owners: dict[tuple[str, str], tuple[int, ...]]
+    """Jobs by the node and the UUID of a GPU that they have."""
     happenings: tuple[m.Happening, ...]
     """The latest, oldest first."""
 
@@ -154,7 +154,7 @@ class TelemetryKeeper:
                 memory_mib=device.memory_mib,
                 parent=device.parent,
                 profile=device.profile,
-                job_ids=picture.owners.get(device.uuid, ()),
+                job_ids=picture.owners.get((device.node, device.uuid), ()),
             )
             for device in devices
         ]
@@ -164,7 +164,7 @@ class TelemetryKeeper:
         now = self._cluster.clock.now()
         gpus, nodes, happened = await self._aside(lambda: self._figures(now))
         owners = self._ownership.owners()
-        return Measured([replace(gpu, job_ids=owners.get(gpu.uuid, ())) for gpu in gpus], nodes, happened)
+        return Measured([replace(gpu, job_ids=owners.get((gpu.node, gpu.uuid), ())) for gpu in gpus], nodes, happened)
 
     # --- in the writer's thread ----------------------------------------------------------------------------
 
@@ -181,6 +181,7 @@ class TelemetryKeeper:
         """All cards that are known, if they are others now."""
         if isinstance(told, m.Devices):
             gatherer.devices = {device.uuid: device for device in told.devices}
+            gatherer.slurm_files = tuple(told.slurm_files)
             return self._cards()
         if isinstance(told, m.Round) and self.series is not None:
             samples, happenings = intake.take(gatherer, told, now)
@@ -217,7 +218,12 @@ class TelemetryKeeper:
 
     def _cards(self) -> tuple[Card, ...]:
         return tuple(
-            Card(device.node, device.uuid, None if device.parent else device.minor)
+            Card(
+                device.node,
+                device.uuid,
+                None if device.parent else device.minor,
+                None if device.parent else number_of(device.minor, gatherer.slurm_files),
+            )
             for gatherer in self._gatherers.values()
             for device in gatherer.devices.values()
         )

@@ -22,10 +22,13 @@ _EARLY_S = 60.0
 
 
 class Naming:
-    """`state`: as it is now; `pods`: who knows whose a pod is, on Kubernetes."""
+    """`state`: as it is now; `pods`: who knows whose a pod is, on Kubernetes. `numbered`: jobs have the numbers that
+    another scheduler gave them, which are then the numbers that its nodes tell."""
 
-    def __init__(self, state: Callable[[], State], archive: Archive, pods: KnowsPods | None = None) -> None:
-        self._state, self._archive, self._pods = state, archive, pods
+    def __init__(
+        self, state: Callable[[], State], archive: Archive, *, numbered: bool, pods: KnowsPods | None = None
+    ) -> None:
+        self._state, self._archive, self._numbered, self._pods = state, archive, numbered, pods
 
     def knows_node(self, node: str) -> bool:
         return node in self._state().nodes
@@ -35,12 +38,12 @@ class Naming:
         if not name.isdigit():
             found = self._pods.start_of_pod(name.removeprefix("pod-")) if self._pods is not None else None
             return Start(*found[:2]) if found is not None and found[2] == node else None
-        job = self._state().jobs.get(int(name))
+        job = self._state().jobs.get(int(name)) if self._numbered else None
         return _start_then(job, node, at) if job is not None else None
 
     def past(self, name: str, node: str, at: float) -> Start | None:
         """By the history, earlier starts of requeued jobs too. Reads the disk."""
-        if not name.isdigit():
+        if not (self._numbered and name.isdigit()):
             return None
         try:
             records = self._archive.finished(HistoryQuery(jobs=((int(name), None),), duplicates=True))

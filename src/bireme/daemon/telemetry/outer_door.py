@@ -41,9 +41,11 @@ _MOST_STRANGERS, _MOST_STRANGERS_EACH = 512, 64
 _MESSAGE_BYTES = 4 * 1024 * 1024
 _BYTES_S, _BURST_BYTES = 2 * 1024 * 1024, 16 * 1024 * 1024
 """What is read of one node: so much in a second, after a first burst. A spool of days is told in minutes."""
-_UNKNOWN_S, _LOOK_S = 30.0, 0.5
-"""How long a round waits for a job to become known, and how often it is looked for."""
-_MOST_GIVEN_UP = 10_000
+_UNKNOWN_S, _UNKNOWN_POD_S, _LOOK_S = 30.0, 3.0, 0.5
+"""How long a round waits for a job of another scheduler's queue to become known, how long for a pod (most are not of
+jobs, and those that are Kubernetes tells at once), and how often either is looked for."""
+_MOST_GIVEN_UP = 50_000
+"""More than one round can name (`vetting`)."""
 _NEW_IDS_AT_MOST = 16
 """Ids of gatherers that one node may have while the daemon runs: each is remembered."""
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -192,7 +194,7 @@ class OuterDoor:
         at = self._keeper.now() - (told.sent - told.at)
         wanted = names_in(told)
         found: dict[str, Start] = {}
-        deadline = asyncio.get_running_loop().time() + _UNKNOWN_S
+        began = asyncio.get_running_loop().time()
         while True:
             for name in wanted - found.keys():
                 if (start := self._naming.running(name, speaker.machine, at)) is not None:
@@ -201,12 +203,12 @@ class OuterDoor:
                 start = await asyncio.to_thread(self._naming.past, name, speaker.machine, at)
                 if start is not None:
                     found[name] = start
+            waited_s = asyncio.get_running_loop().time() - began
             unknown = wanted - found.keys()
-            if unknown <= speaker.given_up.keys() or asyncio.get_running_loop().time() > deadline:
-                break
+            speaker.give_up({name for name in unknown if waited_s > _patience_s(name)})
+            if unknown <= speaker.given_up.keys():
+                return found
             await asyncio.sleep(_LOOK_S)
-        speaker.give_up(unknown)
-        return found
 
 
 @dataclass(slots=True)
@@ -236,6 +238,10 @@ class _Speaker:
         self.given_up.update(dict.fromkeys(names))
         while len(self.given_up) > _MOST_GIVEN_UP:
             self.given_up.popitem(last=False)
+
+
+def _patience_s(name: str) -> float:
+    return _UNKNOWN_S if name.isdigit() else _UNKNOWN_POD_S
 
 
 def _as_it_is(told: m.AnyTold) -> m.AnyTold:

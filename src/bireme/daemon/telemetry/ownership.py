@@ -31,13 +31,13 @@ class Ownership:
             self._open.setdefault(holding.job_id, {})[holding.generation, holding.uuid] = holding
         self.cards: tuple[Card, ...] = ()
 
-    def owners(self) -> dict[str, tuple[int, ...]]:
-        """Jobs that have a GPU, or parts of it, now: by its UUID."""
-        found: dict[str, set[int]] = {}
+    def owners(self) -> dict[tuple[str, str], tuple[int, ...]]:
+        """Jobs that have a GPU, or parts of it, now: by its node and UUID. By both, since a node may claim any UUID."""
+        found: dict[tuple[str, str], set[int]] = {}
         for job_id, held in self._open.items():
-            for _, uuid in held:
-                found.setdefault(uuid, set()).add(job_id)
-        return {uuid: tuple(sorted(jobs)) for uuid, jobs in found.items()}
+            for holding in held.values():
+                found.setdefault((holding.node, holding.uuid), set()).add(job_id)
+        return {gpu: tuple(sorted(jobs)) for gpu, jobs in found.items()}
 
     def all_changes(self, state: State, now: float) -> list[Holding]:
         """After a start of the daemon, or when other GPUs are known."""

@@ -26,7 +26,7 @@ _MOST_LETTERS = 1_000
 _MOST_NAME = 128
 _SHORTEST_S, _LONGEST_S = 0.1, 3_600.0
 _TASK = re.compile(
-    r"(?P<name>[1-9]\d{0,9}|pod-[0-9a-f-]{32,36})\.0\.(?P<step>-?\d{1,10})\.(?P<task>\d{1,7})(?P<gpu>@[\w./:-]{1,128})?"
+    r"(?P<name>[1-9]\d{0,9}|pod-[0-9a-f-]{32,64})\.0\.(?P<step>-?\d{1,10})\.(?P<task>\d{1,7})(?P<gpu>@[\w./:-]{1,128})?"
 )
 
 

@@ -59,7 +59,7 @@ log = logging.getLogger("bireme.engines.kubernetes")
 
 _FIRST_LIST_S = 60.0
 _LEASE_AGAIN_S = 10.0
-_UIDS_AT_MOST = 100_000
+_IDS_AT_MOST = 200_000
 _CALL_S = 30.0
 """An agent that runs calls within this time."""
 _SWEEP_AFTER_S = 5.0
@@ -97,8 +97,8 @@ class KubernetesEngine(CrewEngine):
         self._pods: Mirror | None = None
         self._pod_of: dict[Berth, Object] = {}
         """The newest word on each pod of ours."""
-        self._berth_of_uid: OrderedDict[str, Berth] = OrderedDict()
-        """Of pods of ours, also of those that are gone: what was measured of them may come late."""
+        self._berth_of_id: OrderedDict[str, Berth] = OrderedDict()
+        """By `pods.ids_of`: pods of ours, also those that are gone: what was measured of them may come late."""
         self._making: set[Key] = set()
         """Starts whose pods are being made: until that is over nobody can say that one of them is gone."""
         self._leaving: set[Berth] = set()
@@ -262,14 +262,15 @@ class KubernetesEngine(CrewEngine):
         return self._guests.why_outside(namespace, pod) if self._guests is not None else ""
 
     def start_of_pod(self, uid: str) -> tuple[int, int, str] | None:
-        berth = self._berth_of_uid.get(uid)
+        berth = self._berth_of_id.get(uid)
         return None if berth is None else (berth.job_id, berth.generation, berth.node)
 
-    def _remember_uid(self, berth: Berth, uid: str) -> None:
-        self._berth_of_uid[uid] = berth
-        self._berth_of_uid.move_to_end(uid)
-        while len(self._berth_of_uid) > _UIDS_AT_MOST:
-            self._berth_of_uid.popitem(last=False)
+    def _remember_ids(self, berth: Berth, ids: Sequence[str]) -> None:
+        for each in ids:
+            self._berth_of_id[each] = berth
+            self._berth_of_id.move_to_end(each)
+        while len(self._berth_of_id) > _IDS_AT_MOST:
+            self._berth_of_id.popitem(last=False)
 
     async def _first_lists(self, *mirrors: Mirror) -> None:
         try:
@@ -648,7 +649,7 @@ class KubernetesEngine(CrewEngine):
             held = self._guests.held_for(pod) if self._guests is not None else None
             self._landscape.other_pod_changed(kind, pod, held=held)
             return
-        self._remember_uid(berth, str(pod["metadata"].get("uid") or ""))
+        self._remember_ids(berth, pods.ids_of(pod))
         if kind == "DELETED":
             self._pod_of.pop(berth, None)
         else:

@@ -424,6 +424,16 @@ def binding(pod_object: Mapping[str, Any], node: str) -> Object:
     }
 
 
+def ids_of(pod_object: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a node may know a pod by: its UID, and the id of the container in which the job runs, once it runs."""
+    job_container = (pod_object.get("spec") or {}).get("containers", [{}])[0].get("name")
+    statuses = (pod_object.get("status") or {}).get("containerStatuses") or ()
+    written = (str(each.get("containerID") or "") for each in statuses if each.get("name") == job_container)
+    return tuple(
+        filter(None, (str(pod_object["metadata"].get("uid") or ""), *(id.rpartition("/")[2] for id in written)))
+    )
+
+
 # --- what became of a pod -----------------------------------------------------------------------------------
 
 

@@ -37,6 +37,7 @@ _PODS = (
         rf"/(?:kubelet-)?kubepods(?:-burstable|-besteffort)?-pod(?P<uid>{_UID})\.slice(?P<rest>{_END}.*)"
     ),
 )
+_CONTAINER = re.compile(rf"{_ABOVE}/k8s\.io/(?P<uid>[0-9a-f]{{64}})(?P<rest>{_END}.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class OfSlurm:
 
 @dataclass(frozen=True, slots=True)
 class OfPod:
-    """A process of a pod, by the UID that the API server gave to the pod."""
+    """A process of a pod, by the UID that the API server gave to the pod; where the kubelet makes no cgroups of pods
+    (`cgroupsPerQOS: false`), by the id that containerd gave to the container."""
 
     uid: str
 
@@ -75,7 +77,7 @@ def owner_of_path(path: str) -> OfSlurm | OfPod | None:
     if match is not None and path[match.end() : match.end() + 1] in ("", "/"):
         task = match["task"]
         return OfSlurm(int(match["job"]), step_number(match["step"]), int(task) if task else None, match["node"] or "")
-    for pattern in _PODS:
+    for pattern in (*_PODS, _CONTAINER):
         if (match := pattern.match(path)) is not None:
             return OfPod(_with_dashes(match["uid"]))
     return None

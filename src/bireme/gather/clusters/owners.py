@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from contextlib import suppress
 from bireme.core.model.steps import EXTERN_STEP
 from bireme.gather import processes
 from bireme.gather.clusters.cgroups import OfPod, OfSlurm, owner_in
+from bireme.gather.clusters.gres import gpu_files
 from bireme.gather.clusters.listpids import Listed, read_listpids
 from bireme.gather.owners import OwnedTask
 
@@ -27,6 +29,7 @@ log = logging.getLogger("bireme.gather")
 POD = "pod-"
 """How the name of a pod begins where a job's number stands otherwise."""
 _LISTED_S = 10.0
+_FILES_S = 600.0
 _LISTED_BYTES = 8 * 1024 * 1024
 _STEPD = b"slurmstepd: ["
 
@@ -40,6 +43,9 @@ class ClusterOwners:
     def __init__(self, node: str, *, shares_machine: bool = False, proc: str = "/proc", scontrol: str = "") -> None:
         self._node, self._shares, self._proc = node, shares_machine, proc
         self._scontrol = scontrol or shutil.which("scontrol") or ""
+        self._slurmd = shutil.which("slurmd") or shutil.which("slurmd", path="/usr/sbin:/usr/local/sbin") or ""
+        self._files: list[str] = []
+        self._files_at = -_FILES_S
         self._complained = ""
 
     @property
@@ -75,7 +81,7 @@ class ClusterOwners:
             return {}
         listed: list[Listed] = []
         for words in [("listpids", str(job), self._node) for job in sorted(jobs)] if self._shares else [("listpids",)]:
-            listed += read_listpids(await self._ask(words))
+            listed += read_listpids(await self._ask(self._scontrol, *words))
         return share_out(listed, self._parents(each.pid for each in listed))
 
     def _jobs_with_steps(self) -> set[int]:
@@ -88,12 +94,20 @@ class ClusterOwners:
                 found |= {int(number)} if number.isdigit() else set()
         return found
 
-    async def _ask(self, words: Sequence[str]) -> str:
-        """What scontrol prints; nothing, with a line in the log, where slurmd does not answer it."""
+    async def slurm_files(self) -> list[str]:
+        """The device files of Slurm's GPUs on this node, by their numbers; none: this is no node of Slurm's, or it
+        cannot be known. Asked anew now and then: gres.conf may be another."""
+        if self._slurmd and time.monotonic() - self._files_at >= _FILES_S:
+            self._files_at = time.monotonic()
+            self._files = gpu_files(await self._ask(self._slurmd, "-G", *(("-N", self._node) if self._shares else ())))
+        return self._files
+
+    async def _ask(self, program: str, *words: str) -> str:
+        """What a command of Slurm's prints; nothing, with a line in the log, where it does not answer."""
         said, problem = b"", ""
         process = await asyncio.create_subprocess_exec(
-            self._scontrol, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL, limit=_LISTED_BYTES,
+            program, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT, limit=_LISTED_BYTES,
         )  # fmt: skip
         assert process.stdout is not None, "a pipe was asked for"
         try:
@@ -112,7 +126,7 @@ class ClusterOwners:
                     process.kill()
                 await process.wait()
         if problem and problem != self._complained:
-            log.warning("scontrol %s: %s", " ".join(words), problem)
+            log.warning("%s %s: %s", program, " ".join(words), problem)
         self._complained = problem
         return said.decode(errors="replace")
 

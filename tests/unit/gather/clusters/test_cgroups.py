@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bireme.gather.clusters.cgroups import OfPod, OfSlurm, owner_in, owner_of_path
+from bireme.gather.clusters.gres import gpu_files
 from bireme.gather.clusters.listpids import Listed, read_listpids
 
 UID = "0d1c6b0e-4c8b-4f0a-9d51-3f1f3e1a2b3c"
@@ -67,6 +68,13 @@ def test_a_process_of_a_step(path: str, owner: OfSlurm) -> None:
 )
 def test_a_process_of_a_pod(path: str) -> None:
     assert owner_of_path(path) == OfPod(UID)
+
+
+def test_a_container_is_known_by_its_own_id_where_pods_have_no_cgroups() -> None:
+    assert owner_of_path(f"/k8s.io/{CONTAINER}") == OfPod(CONTAINER)
+    assert owner_of_path(f"/k8s.io/{CONTAINER}/k8s.io/{'b' * 64}") == OfPod(CONTAINER)
+    assert owner_of_path(f"/user.slice/k8s.io/{CONTAINER}") is None
+    assert owner_of_path(f"/k8s.io/{CONTAINER[1:]}") is None
 
 
 def test_a_static_pods_uid_has_no_dashes() -> None:
@@ -136,3 +144,36 @@ def test_what_scontrol_lists() -> None:
         Listed(16059, 1, -5, 0),
         Listed(16060, 1, -5, None),
     ]
+
+
+GRES = "slurmd: Gres Name=gpu Type={type} Count={count} Index=0 ID=7696487 File={file} (null)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "files"),
+    [
+        ([GRES.format(type="a100", count=2, file="/dev/nvidia[0-1]")], ["/dev/nvidia0", "/dev/nvidia1"]),
+        (
+            [
+                GRES.format(type="a100", count=1, file="/dev/nvidia0"),
+                "slurmd: Gres Name=shard Count=8",
+                GRES.format(type="h100", count=2, file="/dev/nvidia[4,6]"),
+            ],
+            ["/dev/nvidia0", "/dev/nvidia4", "/dev/nvidia6"],
+        ),
+        (
+            [
+                GRES.format(type="h100", count=1, file="/dev/nvidia4"),
+                GRES.format(type="a100", count=1, file="/dev/nvidia0"),
+            ],
+            [],
+        ),
+        ([GRES.format(type="a100", count=3, file="/dev/nvidia[0-1]")], []),
+        (["slurmd: Gres Name=gpu Type=a100 Count=2 ID=7696487 (null)"], []),
+        (["slurmd: Gres Name=gpu Count=1 File=/dev/nvidia0,/dev/nvidia-caps MultipleFiles"], []),
+        (["slurmd: fatal: no such file"], []),
+        ([GRES.format(type="a100", count=1, file="/dev/nvidia[0-")], []),
+    ],
+)
+def test_which_file_each_of_slurms_gpus_is(lines: list[str], files: list[str]) -> None:
+    assert gpu_files("\n".join(lines)) == files

@@ -1,0 +1,81 @@
+"""`bireme node` on the nodes of a real Kubernetes: what the pods of jobs use, by the cgroups that kubelets make."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kubernetes_cluster.cluster import Kubernetes, missing
+from tests.support.cluster import ROOT
+from tests.support.cluster_nodes import VARIABLES, Nodes
+from tests.support.kubernetes import KubernetesCluster
+from tests.support.measured import ask, curves, until, values_of
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+BURNS = "trap exit TERM; while :; do :; done"
+
+
+@pytest.fixture(scope="module")
+def nodes(kubelets: Kubernetes) -> Iterator[Nodes]:
+    """Both kubelets are on this machine: each `bireme node` sees all pods, and is believed of those on its node."""
+    made = KubernetesCluster(kubelets)
+    made.variables |= VARIABLES
+    with made.running() as cluster:
+        found = Nodes(cluster, {"PATH": "/nowhere"})
+        with found.ended_at_last():
+            found.start("node1")
+            found.start("node2")
+            yield found
+
+
+def most(curve: dict[str, Any]) -> float:
+    return max((value or 0.0 for value in curve["high"]), default=0.0)
+
+
+def test_what_the_pods_of_a_job_use_is_measured_on_each_node(nodes: Nodes) -> None:
+    job = int(nodes.both.sbatch("-N2", "-n2", "--wrap", f"srun sh -c '{BURNS}'"))
+
+    def busy() -> list[dict[str, Any]] | None:
+        found = [curve for curve in curves(nodes.both, job, "cpu_user") if most(curve) > 0]
+        return found if {curve["node"] for curve in found} == {"node1", "node2"} else None
+
+    pods = until(busy, "nothing is measured of its pods")
+    assert {(curve["node"], curve["id"]) for curve in pods} == {
+        ("node1", f"{job}.1.-4.0"),
+        ("node2", f"{job}.1.-4.0"),
+    }
+    assert (values_of(nodes.both, job) or {})["memory"] > 1
+    assert {node["node"] for node in ask(nodes.both, "/v1/telemetry/now")["nodes"]} == {"node1", "node2"}
+    nodes.both.kill_daemon()
+    spool = nodes.folder("node2") / "rounds"
+    size = spool.stat().st_size
+    until(lambda: True if spool.stat().st_size > size + 2000 else None, "no round is made without a daemon")
+    nodes.both.up_again()
+    until(lambda: True if values_of(nodes.both, job) else None, "its pods are not measured any more")
+    nodes.both.run("scancel", str(job))
+    until(lambda: True if values_of(nodes.both, job) is None else None, f"job {job} is still measured")
+    assert {curve["node"] for curve in curves(nodes.both, job, "memory")} == {"node1", "node2"}, "it is kept"
+
+
+def test_the_daemon_set_is_what_an_api_server_takes(kubernetes: Kubernetes, tmp_path: Path) -> None:
+    """Every field is known to it, and the pod has no right that the file does not name."""
+    folder = shutil.copytree(ROOT / "deploy" / "kubernetes" / "telemetry", tmp_path / "telemetry")
+    settings = folder / "kustomization.yaml"
+    settings.write_text(settings.read_text().replace("namespace: bireme", "namespace: default"))
+    words = ("apply", "--dry-run=server", "--validate=strict", "-k", str(folder), "-o", "json")
+    made = {item["kind"]: item for item in json.loads(kubernetes.kubectl(*words))["items"]}
+    assert set(made) == {"Service", "DaemonSet"}
+    pod = made["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["securityContext"]["capabilities"] == {"add": ["SYS_PTRACE"], "drop": ["ALL"]}
+    assert not pod.get("hostNetwork")
+    assert not container["securityContext"].get("privileged")
+    assert [volume["name"] for volume in pod["volumes"] if "hostPath" in volume] == ["spool"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    program, *words_of_it = container["args"]
+    assert program == "node"
+    assert words_of_it == ["--pass", f"{mounts['pass']}/node.json", "--folder", mounts["spool"]]
