@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.measured import T0, Teller, means
+from tests.support.samples import T0, Teller, means
 
 from bireme.store.series.inspection import inspect
 from bireme.store.series.store import SqliteSeries
 
 WRITER = """
 import sys
-from tests.support.measured import T0, Teller
+from tests.support.samples import T0, Teller
 from bireme.store.series.store import SqliteSeries
 
 series = SqliteSeries(sys.argv[1])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.measured import DAY, GPU, HOUR, T0, Teller, curves, gpu, listed, means, sampled
+from tests.support.samples import DAY, GPU, HOUR, T0, Teller, curves, gpu, listed, means, sampled
 
 from bireme.ports import Holding, SeriesError
 from bireme.store.series.inspection import inspect

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.measured import HOUR, T0, Teller, curves, gpu, listed, means, sampled, task
+from tests.support.samples import HOUR, T0, Teller, curves, gpu, listed, means, sampled, task
 
 from bireme.ports import Holding, SeriesError
 from bireme.store.series import store as store_module

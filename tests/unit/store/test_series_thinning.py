@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.measured import DAY, GPU, HOUR, T0, Teller, curves, listed, means, sampled
+from tests.support.samples import DAY, GPU, HOUR, T0, Teller, curves, listed, means, sampled
 
 from bireme.ports import Holding
 from bireme.store.series.levels import LEVELS, Keeping
