@@ -23,6 +23,7 @@ from bireme.core.state.state import State
 from bireme.core.telemetry.curves import Asked, Column, Curve, Subject
 from bireme.core.telemetry.exported import Measured
 from bireme.core.telemetry.metrics import About
+from bireme.core.telemetry.waiting import Waited
 from bireme.slurm.records.steps import Row
 
 Report = Callable[[Sequence[Observation]], None]
@@ -389,6 +390,21 @@ class Holding:
     """None: it still has it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Something that a gatherer told once: an Xid, a GPU that came or went, a process that is nobody's."""
+
+    at: float
+    node: str
+    kind: str
+    uuid: str = ""
+    code: int = 0
+    pid: int = 0
+    task: str = ""
+    """`JOB.GENERATION.STEP.TASK`; empty: nobody's, or not known."""
+    text: str = ""
+
+
 class SeriesError(OSError):
     """Samples could not be written or read (disk full, damaged). Jobs do not mind; the text says what to do."""
 
@@ -435,6 +451,21 @@ class Series(Protocol):
     def open_holdings(self) -> list[Holding]:
         """Those that have no end yet."""
 
+    def note_waits(self, waits: Sequence[Waited]) -> None:
+        """Writes down what kept jobs waiting; a span that is known (job, start) gets its end. Kept after `flush`."""
+
+    def waits(self, job_id: int) -> list[Waited]:
+        """Those of a job, oldest first."""
+
+    def open_waits(self) -> list[Waited]:
+        """Those that have no end yet."""
+
+    def note_happenings(self, happenings: Sequence[Happened]) -> None:
+        """Writes down what happened. Kept after `flush`."""
+
+    def happenings(self, *, task_prefix: str, uuids: Collection[str], start: float, end: float) -> list[Happened]:
+        """Those of tasks whose id begins so, and those of these GPUs, in that time; oldest first."""
+
     def thin_out(self, now: float) -> None:
         """Makes old samples coarser and drops the oldest, by what is to be kept. Called now and then, as every ten
         minutes; takes seconds once an hour with a thousand GPUs. Raises SeriesError."""
@@ -476,6 +507,9 @@ class Telemetry(Protocol):
 
     async def measured(self) -> Measured:
         """The newest figures of all machines, counters as they count."""
+
+    def waits_now(self, job_id: int) -> Waited | None:
+        """What keeps a job waiting now, and since when; None: it does not wait, or was not looked at yet."""
 
 
 class Store(Journal, Blobs, Archive, Protocol):

@@ -196,3 +196,81 @@ def test_a_card_that_disappears_is_absent_and_not_idle(with_gpus: Cluster) -> No
     assert "gpu_util" not in until(lost, "nobody notices")
     play(with_gpus, [BUSY, IDLE])
     until(lambda: True if gpus(with_gpus)["GPU-b"]["values"].get("gpu_util") == 3 else None, "it does not come back")
+
+
+# --- one job over time -----------------------------------------------------------------------------------------------
+
+TELLS = """#!/bin/bash
+#SBATCH --gpus=2 --job-name=<i>tells</i>
+echo begun
+srun --ntasks=1 true
+bireme checkpoint
+while [ ! -e go ]; do sleep 0.1; done
+date "+%Y-%m-%d %H:%M:%S its own time"
+echo end
+"""
+
+
+def lanes_of(cluster: Cluster, job_id: int) -> dict[str, dict[str, Any]]:
+    (timeline,) = ask(cluster, f"/v1/jobs/{job_id}/timeline")["timelines"]
+    return {lane["name"]: lane for lane in timeline["lanes"]}
+
+
+def test_a_timeline_has_the_wait_with_its_reason_the_run_and_the_end(with_gpus: Cluster) -> None:
+    script = with_gpus.work / "tells.sh"
+    script.write_text(TELLS)
+    before = sleeping(with_gpus, "--gpus=2")
+    job_id = int(with_gpus.run("sbatch", "--parsable", str(script)).stdout)
+
+    def reason() -> dict[str, Any] | None:
+        """Once it has lasted so long that it is written down."""
+        answer = ask(with_gpus, f"/v1/jobs/{job_id}/timeline")
+        spans = [
+            span for lane in answer["timelines"][0]["lanes"] if lane["name"] == "reasons" for span in lane["spans"]
+        ]
+        long = (span for span in spans if answer["now"] - span["start"] > 1.5)
+        return next((span for span in long if span["text"] == "Resources"), None)
+
+    assert until(reason, "nobody says why it waits")["end"] is None
+    with_gpus.run("scancel", str(before))
+
+    def measured() -> dict[str, dict[str, Any]] | None:
+        found = lanes_of(with_gpus, job_id)
+        return found if {"gpu_util", "checkpoints", "steps"} <= found.keys() else None
+
+    found = until(measured, "its GPUs are not on its timeline")
+    assert [line["name"] for line in found["gpu_util"]["lines"]] == ["n1 GPU 0", "n1 GPU 1"]
+    looks = until(
+        lambda: ask(with_gpus, f"/v1/jobs/{job_id}/timeline")["timelines"][0]["outputs"][0]["looks"] or None,
+        "nobody looks how far its output has come",
+    )
+    assert looks[0][2] == len("begun\n")
+    (with_gpus.work / "go").touch()
+    with_gpus.run("srun", "--dependency", f"afterany:{job_id}", "true")
+    shown = with_gpus.run("bireme", "timeline", str(job_id)).stdout
+    for said in ("<i>tells</i>", "COMPLETED", "Resources", "0 true", "checkpoint", "begun", "its own time"):
+        assert said in shown, shown
+    lanes = lanes_of(with_gpus, job_id)
+    (waited,) = [span for span in lanes["reasons"]["spans"] if span["text"] == "Resources"]
+    (wait, *_) = lanes["state"]["spans"]
+    assert waited["end"] == wait["end"]
+    page = with_gpus.run("bireme", "timeline", str(job_id), "--html", "-").stdout
+    assert "<i>tells" not in page
+    assert "&lt;i&gt;tells" in page
+
+
+def test_an_xid_is_on_the_timeline_of_the_job_that_has_the_gpu(with_gpus: Cluster) -> None:
+    job_id = sleeping(with_gpus, "--gpus=2")
+    until(lambda: True if gpus(with_gpus)["GPU-a"]["job_ids"] == [job_id] else None, "the GPU is not the job's")
+    play(with_gpus, [{**BUSY, "xids": [79]}, IDLE])
+
+    def fault() -> dict[str, Any] | None:
+        marks = lanes_of(with_gpus, job_id).get("faults", {}).get("marks", ())
+        return next((mark for mark in marks if mark["text"] == "Xid 79 on n1 GPU 0"), None)
+
+    assert until(fault, "the Xid is not told")["tone"] == "bad"
+    with_gpus.kill_daemon()
+    with_gpus.up_again()
+    until(fault, "the Xid is forgotten with the daemon")
+    with_gpus.run("scancel", str(job_id))
+    play(with_gpus, [BUSY, IDLE])

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bireme.core.telemetry.waiting import Waited
 from bireme.gather import messages as m
-from bireme.ports import Holding, Sampled, SeriesError
+from bireme.ports import Happened, Holding, Sampled, SeriesError
 from bireme.testing.scenario import Scenario
 
 
@@ -20,6 +21,8 @@ class Disk:
         self.samples: list[Sampled] = []
         self.held: dict[tuple[int, int, str], Holding] = {}
         self.full = False
+        self.waits: list[Waited] = []
+        self.happenings: list[Happened] = []
 
     def append(self, gatherer: str, no: int, samples: Sequence[Sampled]) -> None:
         self.taken[gatherer] = no
@@ -36,6 +39,15 @@ class Disk:
 
     def open_holdings(self) -> list[Holding]:
         return [each for each in self.held.values() if each.end is None]
+
+    def note_waits(self, waits: Sequence[Waited]) -> None:
+        self.waits = [*self.waits, *waits]
+
+    def open_waits(self) -> list[Waited]:
+        return []
+
+    def note_happenings(self, happenings: Sequence[Happened]) -> None:
+        self.happenings = [*self.happenings, *happenings]
 
     def close(self) -> None:
         self.taken = dict(self.kept)

@@ -33,6 +33,7 @@ from bireme.api.routes import (
     steps,
     submissions,
     telemetry,
+    timelines,
     why,
 )
 from bireme.api.routing import ERROR_RESPONSE, Context, Endpoint
@@ -135,6 +136,7 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
     for module in (
         submissions,
         telemetry,
+        timelines,
         commands,
         jobs,
         orders,

@@ -32,6 +32,7 @@ _OWN_COMMANDS = {
     "explain": ("bireme.cli.explain", "main"),
     "logs": ("bireme.cli.logs", "main"),
     "checkpoint": ("bireme.cli.checkpoint", "main"),
+    "timeline": ("bireme.cli.timeline.command", "main"),
     "top": ("bireme.cli.top", "main"),
     "why": ("bireme.cli.why", "main"),
     "serve": ("bireme.cli.serving.serve", "main"),
@@ -46,7 +47,7 @@ _OWN_COMMANDS = {
     "store": ("bireme.cli.store", "main"),
 }
 
-_DRAWN = ("doctor", "explain", "sim", "top")
+_DRAWN = ("doctor", "explain", "sim", "timeline", "top")
 """Commands that use colours, and make what they show of others visible by themselves."""
 
 HELP = """\
@@ -76,6 +77,7 @@ What if
 A job
   bireme explain train.sh      what would be asked for, line by line; needs no cluster
   bireme why 42                why it waits and when it starts, what would be sooner; how it ended
+  bireme timeline 42           all of it on one axis: the wait, places, steps, GPUs, faults, output (--html FILE)
   bireme logs -f 42            follow a job's output until it ends
   bireme checkpoint            inside a job, after it has saved: that much is not lost if it is preempted
 

@@ -129,6 +129,9 @@ class TaskSampler:
             "threads": sum(process.threads for process in found),
             "uninterruptible": sum(process.state == "D" for process in found),
         }
+        gauges |= zip(
+            ("output_position", "error_position"), processes.output_positions(task.pid, self._proc), strict=True
+        )
         return gauges | dict(zip(_COUNTERS, tally.totals, strict=True))
 
     def _counted(self, process: Process) -> Counted:

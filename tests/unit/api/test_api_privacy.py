@@ -31,6 +31,7 @@ from bireme.core.model.serving.services import ServiceSpec
 from bireme.core.telemetry.curves import Asked, Curve, Subject
 from bireme.core.telemetry.exported import GpuFigures
 from bireme.core.telemetry.exported import Measured as Figures
+from bireme.core.telemetry.waiting import Waited
 from bireme.ports import SeenGpu
 from bireme.slurm.records.steps import history_rows
 from bireme.store.journal import SqliteStore
@@ -107,6 +108,9 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", f"/v1/telemetry/series?job={RUNNING}"): ("job",),
     ("GET", f"/v1/telemetry/series?job={FORGOTTEN}"): ("job",),
     ("GET", "/v1/telemetry/series?node=n1"): ("node",),
+    ("GET", f"/v1/jobs/{RUNNING}/timeline"): ("job",),
+    ("GET", f"/v1/jobs/{WAITING}/timeline"): ("job",),
+    ("GET", f"/v1/jobs/{FORGOTTEN}/timeline"): ("job",),
     ("GET", "/v1/telemetry/series?gpu=GPU-1"): ("node",),
 }
 """Reading routes: what a caller sees who may know it. Each is asked by everybody."""
@@ -194,6 +198,15 @@ class Measured:
         return [(Subject("task", "n1", f"{RUNNING}.1.0.0"), 1000.0, {"memory": 7.0})] if about == "task" else []
 
     def holdings(self, **_: Any) -> list[Any]:
+        return []
+
+    def waits(self, job_id: int) -> list[Waited]:
+        return [Waited(job_id, 1000.0, None, (("Reservation", f"{MARKS['reservation']} has not begun."),))]
+
+    def waits_now(self, job_id: int) -> Waited | None:
+        return None
+
+    def happenings(self, **_: Any) -> list[Any]:
         return []
 
     def subjects(self, about: Any, *_: Any) -> list[Subject]:
@@ -363,6 +376,17 @@ def test_figures_of_jobs_are_for_those_who_may_see_the_job(served: Served, uid: 
     told = json.loads(text)
     seen = [RUNNING] if uid in KNOWS["job"] else []
     assert (list(map(int, told["jobs"])), told["gpus"][0]["job_ids"], told["gpus"][0]["unowned"]) == (seen, seen, False)
+
+
+@pytest.mark.parametrize("uid", [OWNER, STRANGER, COORDINATOR, ADMIN])
+def test_a_timeline_names_a_reservation_to_those_who_may_know_of_it(tmp_path: Path, uid: int) -> None:
+    store = SqliteStore(str(tmp_path / "journal.db"))
+    served = Served(store)  # in which the job still waits
+    served.private("reservations")
+    _, text = served.ask("GET", f"/v1/jobs/{WAITING}/timeline", uid)
+    assert '"Reservation"' in text, "what it waits for is told all the same"
+    assert (MARKS["reservation"] in text) == (uid in KNOWS["reservation"])
+    store.close()
 
 
 def test_every_route_is_in_the_table(served: Served) -> None:

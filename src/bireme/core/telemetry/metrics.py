@@ -211,6 +211,8 @@ _TASK = (
     _task("processes", "", "processes", "/proc"),
     _task("threads", "", "threads", "/proc/PID/stat"),
     _task("uninterruptible", "", "processes in uninterruptible sleep", "/proc/PID/stat"),
+    _task("output_position", "B", "how far its standard output has come in its file", "/proc/PID/fdinfo/1"),
+    _task("error_position", "B", "the same of its standard error, where that is another file", "/proc/PID/fdinfo/2"),
 )  # fmt: skip
 
 _USE = (

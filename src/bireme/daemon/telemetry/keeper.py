@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +25,14 @@ from bireme.core.state.state import State
 from bireme.core.telemetry.attribution import Card, number_of
 from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
+from bireme.core.telemetry.waiting import Waited
 from bireme.daemon.telemetry import intake
 from bireme.daemon.telemetry.intake import Gatherer
 from bireme.daemon.telemetry.ownership import Ownership
+from bireme.daemon.telemetry.trail import Trail
 from bireme.gather import messages as m
 from bireme.gather.exporting import gpu_figures
-from bireme.ports import Clock, Holding, Sampled, SeenGpu, Series, SeriesError
+from bireme.ports import Clock, Happened, Holding, Sampled, SeenGpu, Series, SeriesError
 
 log = logging.getLogger("bireme.daemon")
 
@@ -39,6 +42,11 @@ _AGAIN_S = 10.0
 _THIN_OUT_S = 600.0
 _HAPPENINGS_AT_MOST = 1_000
 _COUNTED_KINDS = ("xid", "gpu lost", "stray")
+_LOOK_S = 1.0
+"""Between two looks at what keeps jobs waiting, at least."""
+_LOOK_RATION = 500.0
+"""So many times as long as a look took until the next: two thousandths of a CPU at most."""
+_NO_MORE = object()
 Answer = TypeVar("Answer")
 
 
@@ -80,11 +88,12 @@ class TelemetryKeeper:
         self._writer = ThreadPoolExecutor(1, "telemetry")
         self._gatherers: dict[str, Gatherer] = {}
         self._ownership = Ownership(())
+        self._trail = Trail()
         self._happenings: list[m.Happening] = []
         self._happened: Counter[tuple[str, str]] = Counter()
         """By node and kind, since this daemon started."""
         self._unheld: list[Holding] = []
-        """Changes of whose GPUs they are, while nothing can be written."""
+        """Changes of whose GPUs they are that the series does not have yet."""
         self.series: Series | None = None
         self.problem = ""
         """Why nothing is kept, in a sentence for people; empty while all is."""
@@ -92,21 +101,21 @@ class TelemetryKeeper:
         """Rounds may be taken in."""
         self._flushed: list[Callable[[dict[str, int]], None]] = []
         self._leave: Callable[[], None] = lambda: None
-        self._work: asyncio.Task[None] | None = None
+        self._work: tuple[asyncio.Task[None], ...] = ()
 
     def begin(self) -> None:
         self._leave = self._cluster.subscribe(self._committed)
-        self._work = asyncio.create_task(self._keep())
+        self._work = (asyncio.create_task(self._keep()), asyncio.create_task(self._follow_waits()))
 
     async def close(self) -> None:
         """Writes what was taken in."""
         self._leave()
-        if self._work is not None:
-            self._work.cancel()
+        for work in self._work:
+            work.cancel()
             with suppress(asyncio.CancelledError):
-                await self._work
+                await work
         with suppress(SeriesError):
-            await self._write()
+            await self._write(everything=True)
         await self._aside(self._close_series)
         self._writer.shutdown()
 
@@ -187,6 +196,7 @@ class TelemetryKeeper:
             samples, happenings = intake.take(gatherer, told, now)
             if samples:
                 self._append(self.series, gatherer, told.no, samples)
+            self.series.note_happenings([_happened(each) for each in happenings])
             self._happenings = [*self._happenings, *happenings][-_HAPPENINGS_AT_MOST:]
             self._happened.update((happening.node, happening.kind) for happening in happenings)
         return None
@@ -228,19 +238,22 @@ class TelemetryKeeper:
             for device in gatherer.devices.values()
         )
 
-    def _open(self) -> list[Holding]:
-        """The holdings that were open when a daemon last wrote."""
+    def _open(self) -> tuple[list[Holding], list[Waited]]:
+        """The holdings and waits that were open when a daemon last wrote."""
         self.series = self._open_series()
         for gatherer_id, no in self.series.flush().items():
             known = self._gatherers.setdefault(gatherer_id, Gatherer(gatherer_id))
             known.kept = known.taken = no
-        return self.series.open_holdings()
+        return self.series.open_holdings(), self.series.open_waits()
 
-    def _flush(self, holdings: Sequence[Holding]) -> dict[str, int]:
+    def _note(self, holdings: Sequence[Holding], waits: Sequence[Waited]) -> None:
+        assert self.series is not None, "it was opened"
+        self.series.hold(holdings)
+        self.series.note_waits(waits)
+
+    def _flush(self) -> dict[str, int]:
         if self.series is None:
             return {}
-        if holdings:
-            self.series.hold(holdings)
         kept = dict(self.series.flush())
         for gatherer_id, no in kept.items():
             self._gatherers.setdefault(gatherer_id, Gatherer(gatherer_id)).kept = no
@@ -256,6 +269,23 @@ class TelemetryKeeper:
     def _committed(self, events: Sequence[e.Recorded]) -> None:
         now = self._cluster.clock.now()
         self._unheld += self._ownership.changes_after(self._cluster.state, events, now)
+        self._trail.after(self._cluster.state, events)
+
+    async def _follow_waits(self) -> None:
+        """Looks at what keeps jobs waiting, so seldom that it costs nobody anything."""
+        while True:
+            slices, took_s, more = self._trail.look(lambda: self._cluster.state, self._cluster.clock.now()), 0.0, True
+            while more:
+                began = time.monotonic()
+                more = next(slices, _NO_MORE) is not _NO_MORE
+                took_s += time.monotonic() - began
+                await asyncio.sleep(0)
+            await self._hand_over()
+            await asyncio.sleep(max(_LOOK_S, _LOOK_RATION * took_s))
+
+    def waits_now(self, job_id: int) -> Waited | None:
+        """What keeps a job waiting, and since when, where it waits; it may not be written yet."""
+        return self._trail.open_span(job_id)
 
     async def _keep(self) -> None:
         thinned_at = self._cluster.clock.now()
@@ -275,20 +305,26 @@ class TelemetryKeeper:
     async def _open_if_needed(self) -> None:
         if self.series is not None:
             return
-        known = await self._aside(self._open)
+        known, waits = await self._aside(self._open)
+        self._trail.take_up(waits)
         cards = self._ownership.cards
         self._ownership = Ownership(known)
         self._ownership.cards = cards
         self._unheld = self._ownership.all_changes(self._cluster.state, self._cluster.clock.now())
 
-    async def _write(self) -> dict[str, int]:
-        """What could not be written now is written the next time."""
+    async def _write(self, *, everything: bool = False) -> dict[str, int]:
+        """`everything`: also waits that have just begun. What could not be written stays with the series."""
+        await self._hand_over(everything=everything)
+        return await self._aside(self._flush)
+
+    async def _hand_over(self, *, everything: bool = False) -> None:
+        """Whose GPUs they are and what keeps jobs waiting, to the series: from then on whoever asks finds it there."""
+        if self.series is None:
+            return
         holdings, self._unheld = self._unheld, []
-        try:
-            return await self._aside(lambda: self._flush(holdings))
-        except SeriesError:
-            self._unheld = holdings + self._unheld
-            raise
+        waits = self._trail.take(self._cluster.clock.now(), everything=everything)
+        if holdings or waits:
+            await self._aside(lambda: self._note(holdings, waits))
 
     def _thin_out(self) -> None:
         assert self.series is not None, "it was opened"
@@ -307,3 +343,7 @@ class TelemetryKeeper:
             log.error("telemetry is not kept: %s", error)
         self.problem = str(error)
         self.writable.clear()
+
+
+def _happened(told: m.Happening) -> Happened:
+    return Happened(told.at, told.node, told.kind, told.uuid, told.code, told.pid, told.task, told.text)

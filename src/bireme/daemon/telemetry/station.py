@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from bireme.core.telemetry.exported import Measured
+from bireme.core.telemetry.waiting import Waited
 from bireme.daemon.telemetry import process
 from bireme.daemon.telemetry.door import Door
 from bireme.daemon.telemetry.keeper import Cluster, TelemetryKeeper
@@ -93,6 +94,10 @@ class Station:
     async def measured(self) -> Measured:
         """The newest figures of all machines, for Prometheus."""
         return await self.keeper.measured()
+
+    def waits_now(self, job_id: int) -> Waited | None:
+        """What keeps a job waiting now."""
+        return self.keeper.waits_now(job_id)
 
     @property
     def problem(self) -> str:

@@ -24,12 +24,12 @@ from bireme.store.checks import is_row, with_sum
 
 log = logging.getLogger("bireme.store.series")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 PAGE_BYTES = 8192
 BESIDE = ("-wal", "-shm")
 _TOLD_MOST = 100
 
-SCHEMA = (
+_FIRST_SCHEMA = (
     "CREATE TABLE about (key TEXT PRIMARY KEY, value INTEGER NOT NULL, sum INTEGER NOT NULL)",
     "CREATE TABLE gatherers (id TEXT PRIMARY KEY, no INTEGER NOT NULL, at REAL NOT NULL, sum INTEGER NOT NULL)",
     "CREATE TABLE rounds (id INTEGER PRIMARY KEY, gatherer TEXT NOT NULL, last INTEGER NOT NULL, data BLOB NOT NULL, "
@@ -46,7 +46,20 @@ SCHEMA = (
     "PRIMARY KEY (job_id, generation, uuid))",
     "CREATE INDEX held_by_gpu ON held (uuid, since)",
 )
-TABLES = ("about", "gatherers", "rounds", "series", "subjects", "chunks", "held")
+_STORIES = (
+    "CREATE TABLE waited (job_id INTEGER NOT NULL, since REAL NOT NULL, until REAL, reasons TEXT NOT NULL, "
+    "sum INTEGER NOT NULL, PRIMARY KEY (job_id, since)) WITHOUT ROWID",
+    "CREATE INDEX waited_until ON waited (until)",
+    "CREATE TABLE happened (id INTEGER PRIMARY KEY, at REAL NOT NULL, node TEXT NOT NULL, kind TEXT NOT NULL, "
+    "uuid TEXT NOT NULL, code INTEGER NOT NULL, pid INTEGER NOT NULL, task TEXT NOT NULL, text TEXT NOT NULL, "
+    "sum INTEGER NOT NULL)",
+    "CREATE INDEX happened_to_gpu ON happened (uuid, at)",
+    "CREATE INDEX happened_to_task ON happened (task)",
+)
+_SCHEMA = (*_FIRST_SCHEMA, *_STORIES)
+SCHEMAS = {1: _FIRST_SCHEMA, 2: _SCHEMA}
+"""By version. An older file gets what it lacks when it is opened to be written."""
+TABLES = ("about", "gatherers", "rounds", "series", "subjects", "chunks", "held", "waited", "happened")
 
 
 class DamagedError(Exception):
@@ -197,17 +210,20 @@ def insert(connection: sqlite3.Connection, table: str, *values: Any) -> None:
 
 
 def _ensure_schema(connection: sqlite3.Connection, path: str) -> None:
-    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-        check_schema(connection, path)
+    begun = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,)
+    version = check_schema(connection, path) if begun else 0
+    if version == SCHEMA_VERSION:
         return
+    has = set(SCHEMAS.get(version, ()))
     with writing(connection, path):
-        for statement in SCHEMA:
-            connection.execute(statement)
+        for statement in _SCHEMA:
+            if statement not in has:
+                connection.execute(statement)
         insert(connection, "about", "version", SCHEMA_VERSION)
 
 
-def check_schema(connection: sqlite3.Connection, path: str) -> None:
-    """Raises DamagedError, or SeriesError for one of a newer Bireme."""
+def check_schema(connection: sqlite3.Connection, path: str) -> int:
+    """Its version. Raises DamagedError, or SeriesError for one of a newer Bireme."""
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
     version = None
     if any(str(sql).startswith("CREATE TABLE about ") for sql in found):
@@ -216,8 +232,9 @@ def check_schema(connection: sqlite3.Connection, path: str) -> None:
         raise DamagedError("it does not say what it is")
     if version[1] > SCHEMA_VERSION:
         raise SeriesError(f"{path} was written by a newer Bireme: upgrade, or move it away to begin a new one")
-    if found != set(SCHEMA):
+    if found != set(SCHEMAS.get(version[1], ())):
         raise DamagedError("its tables are not what they were")
+    return int(version[1])
 
 
 def check_file(path: str) -> None:

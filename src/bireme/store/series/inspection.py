@@ -16,7 +16,7 @@ from bireme.ports import SeriesError
 from bireme.store.checks import is_row
 from bireme.store.series import columns, fresh
 from bireme.store.series.columns import ColumnsError
-from bireme.store.series.database import TABLES, DamagedError, check_file, check_schema, connect_to_inspect
+from bireme.store.series.database import SCHEMAS, TABLES, DamagedError, check_file, check_schema, connect_to_inspect
 from bireme.store.series.fresh import RoundsError
 
 MOST_TOLD = 20
@@ -30,8 +30,8 @@ def inspect(path: str) -> list[str]:
         if not os.path.exists(path + "-wal"):  # else somebody may be writing, and its size says nothing
             check_file(path)
         with closing(connect_to_inspect(path)) as connection:
-            check_schema(connection, path)
-            return [*_structure(connection), *_rows(connection)][:MOST_TOLD]
+            version = check_schema(connection, path)
+            return [*_structure(connection), *_rows(connection, version)][:MOST_TOLD]
     except (DamagedError, SeriesError, sqlite3.Error, OSError) as error:
         return [f"{path}: {error}"]
 
@@ -41,10 +41,12 @@ def _structure(connection: sqlite3.Connection) -> list[str]:
     return [] if told == ["ok"] else [line for text in told for line in text.splitlines()]
 
 
-def _rows(connection: sqlite3.Connection) -> list[str]:
+def _rows(connection: sqlite3.Connection, version: int) -> list[str]:
+    made = " ".join(SCHEMAS[version])
     return [
         f"{table} {row[0]!r} in the series is not what was written"
         for table in TABLES
+        if f"CREATE TABLE {table} " in made
         for row in connection.execute(f"SELECT * FROM {table}")
         if not (is_row(row) and _can_be_read(table, row))
     ]

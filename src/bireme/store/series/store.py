@@ -15,14 +15,15 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 from bireme.core.telemetry.curves import Asked, Curve, Subject
 from bireme.core.telemetry.metrics import About
-from bireme.ports import Holding, Sampled, SeriesError
-from bireme.store.series import fresh, held_gpus, reading, subjects, thinning
+from bireme.core.telemetry.waiting import Waited
+from bireme.ports import Happened, Holding, Sampled, SeriesError
+from bireme.store.series import fresh, held_gpus, reading, stories, subjects, thinning
 from bireme.store.series.compacting import compact
 from bireme.store.series.database import (
     Damage,
@@ -66,6 +67,8 @@ class SqliteSeries:
         self._known: dict[str, int] = {}
         self._kept: dict[str, int] = {}
         self._holdings: dict[tuple[int, int, str], Holding] = {}
+        self._waits: dict[tuple[int, float], Waited] = {}
+        self._happenings: list[Happened] = []
         self._figures = 0
         """In all batches."""
         self._trouble = ""
@@ -144,6 +147,14 @@ class SqliteSeries:
                 name = said.job_id, said.generation, said.uuid
                 self._holdings[name] = held_gpus.updated(self._holdings.get(name), said)
 
+    def note_waits(self, waits: Sequence[Waited]) -> None:
+        with self._memory:
+            self._waits |= {(one.job_id, one.start): one for one in waits}
+
+    def note_happenings(self, happenings: Sequence[Happened]) -> None:
+        with self._memory:
+            self._happenings = [*self._happenings, *happenings][-stories.MOST_TOLD :]
+
     def flush(self) -> Mapping[str, int]:
         with self._writing, self._mending():
             self._open_again()
@@ -219,8 +230,8 @@ class SqliteSeries:
             waiting = [(name, batch) for name, mine in self._batches.items() for batch in mine if batch.row is None]
             for _, batch in waiting:
                 batch.closed = True
-            holdings = dict(self._holdings)
-        if not waiting and not holdings:
+            holdings, waits, happenings = dict(self._holdings), dict(self._waits), tuple(self._happenings)
+        if not (waiting or holdings or waits or happenings):
             return
         rows = []
         for _, batch in waiting:
@@ -233,11 +244,16 @@ class SqliteSeries:
                 insert(connection, "gatherers", gatherer, batch.last, newest)
                 rows.append(row)
             held_gpus.write(connection, list(holdings.values()), self._damage)
+            stories.write_waits(connection, waits.values())
+            stories.write_happenings(connection, happenings)
         with self._memory:
             for row, (gatherer, batch) in zip(rows, waiting):
                 batch.row = row
                 self._kept[gatherer] = batch.last
             self._holdings = {name: held for name, held in self._holdings.items() if held is not holdings.get(name)}
+            self._waits = {name: one for name, one in self._waits.items() if one is not waits.get(name)}
+            written = set(map(id, happenings))
+            self._happenings = [one for one in self._happenings if id(one) not in written]
 
     def _flushed(self) -> dict[str, list[Batch]]:
         with self._memory:
@@ -331,3 +347,30 @@ class SqliteSeries:
             for name, said in self._holdings.items():
                 found[name] = held_gpus.updated(found.get(name), said)
         return list(found.values())
+
+    def waits(self, job_id: int) -> list[Waited]:
+        nothing: list[Waited] = []
+        kept, _ = self._look(lambda connection: stories.read_waits(connection, job_id, self._damage), nothing)
+        return sorted(self._with_unwritten(kept, job_id), key=lambda one: one.start)
+
+    def open_waits(self) -> list[Waited]:
+        nothing: list[Waited] = []
+        kept, _ = self._look(lambda connection: stories.read_open_waits(connection, self._damage), nothing)
+        return [one for one in self._with_unwritten(kept, None) if one.end is None]
+
+    def _with_unwritten(self, kept: Sequence[Waited], job_id: int | None) -> list[Waited]:
+        found = {(one.job_id, one.start): one for one in kept}
+        with self._memory:
+            found |= {name: one for name, one in self._waits.items() if job_id in (None, one.job_id)}
+        return list(found.values())
+
+    def happenings(self, *, task_prefix: str, uuids: Collection[str], start: float, end: float) -> list[Happened]:
+        nothing: list[Happened] = []
+        kept, _ = self._look(
+            lambda connection: stories.read_happenings(connection, task_prefix, uuids, start, end, self._damage),
+            nothing,
+        )
+        with self._memory:
+            unwritten = [one for one in self._happenings if start <= one.at <= end]
+        mine = (one for one in unwritten if one.uuid in uuids or one.task.startswith(task_prefix))
+        return sorted([*kept, *mine], key=lambda one: one.at)[-stories.MOST_TOLD :]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bireme.store.series import chunks
+from bireme.store.series import chunks, stories
 from bireme.store.series.cells import NONE, Cells, coarser, replaced, united
 from bireme.store.series.chunks import SeriesName, chunk_key
 from bireme.store.series.disk import Disk
@@ -35,6 +35,7 @@ def thin_out(disk: Disk, keeping: Keeping, now: float) -> None:
         connection.execute("DELETE FROM subjects WHERE until < ?", (oldest,))
         connection.execute("DELETE FROM held WHERE until < ?", (oldest,))
         connection.execute("DELETE FROM gatherers WHERE at < ?", (oldest,))
+        stories.drop_old(connection, oldest)
         disk.keep("thinned at", int(now))
     disk.horizons.thinned_at = int(now)
 

@@ -1,0 +1,113 @@
+"""`bireme timeline`: one job over time. What is gathered for it, and how, is `api/timelines`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fastapi import Request, Response
+
+from bireme.api import listing, timelines
+from bireme.api.problems import answer
+from bireme.api.routing import Context, Routes, number
+from bireme.api.targets import one_target
+from bireme.api.timelines import Sources, Whose
+from bireme.commands.scancel import label
+from bireme.core.jobs import requests
+from bireme.core.model.jobs import Finished, Pending
+from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.ports import HistoryQuery
+
+routes = Routes("telemetry")
+
+MOST_RECORDS = 8
+"""Of an array, so many are shown: those that run first, then those that wait, then the newest that ended."""
+_FIELDS = (
+    "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,user_id,user_name,state,submit_time,start_time,end_time,"
+    "expected_start,node_list,std_out,std_err"
+)
+_NOT_MEASURED = "nothing is measured here: telemetry.gather is off (bireme.toml)"
+
+
+@routes.get("/v1/jobs/{job}/timeline", points="Steps of each curve, at most 2000 (default 600).")
+async def show_timeline(api: Context, request: Request) -> Response:
+    """One job over time: states, reasons it waited for, places, steps, checkpoints, faults and curves on one axis.
+
+    `timelines` has one element for each record of the job: several of an array (`left_out` says how many more there
+    are). A lane has `spans`, `marks` and `lines`; `absent` says what is not known and why; `outputs` how many bytes of
+    each output file had been written when.
+    """
+    found, left_out = await _found(api, request)
+    points = int(min(max(number(request, "points", 600.0), 1.0), timelines.MOST_POINTS))
+    sources = await _sources(api, request)
+    now = api.now()
+
+    def made() -> list[dict[str, Any]]:
+        return [timelines.timeline_of(whose, sources, now, points) for whose in found]
+
+    return answer({"timelines": await api.in_thread(request, made), "left_out": left_out, "now": now})
+
+
+async def _found(api: Context, request: Request) -> tuple[list[Whose], int]:
+    """Records that the caller may see."""
+    caller, target = api.caller(request), one_target(request.path_params["job"])
+    state = api.cluster.state
+    try:
+        jobs = [job for job in requests.find(state, target) if api.sees(caller, job.spec.owner.uid, job.spec.account)]
+    except Refusal:
+        jobs = []
+    jobs.sort(key=lambda job: (isinstance(job.phase, Finished), isinstance(job.phase, Pending), -job.id))
+    records = listing.records_of(state, jobs[:MOST_RECORDS], api.now(), _FIELDS.split(","))
+    if jobs:
+        ends = [job.phase.ended_at if isinstance(job.phase, Finished) else None for job in jobs]
+        return [_whose(record, end, caller) for record, end in zip(records, ends)], len(jobs) - len(records)
+    query = HistoryQuery(jobs=((target.job_id, target.task_id),))
+    past = await api.in_thread(request, partial(api.archive.finished, query))
+    seen = [record for record in past if api.sees(caller, record["user_id"], record.get("account") or "")]
+    if not seen:
+        raise Refusal(Why.INVALID_JOB_ID)
+    return [_whose(record, record["end_time"], caller) for record in seen[:MOST_RECORDS]], max(
+        0, len(seen) - MOST_RECORDS
+    )
+
+
+def _whose(record: dict[str, Any], ended_at: float | None, caller: Caller) -> Whose:
+    return Whose(
+        job=label(record),
+        job_id=record["job_id"],
+        array_job_id=record.get("array_job_id"),
+        name=record.get("name") or "",
+        user=record.get("user_name") or "",
+        state=record["state"],
+        submitted_at=float(record["submit_time"]),
+        started_at=record.get("start_time"),
+        ended_at=ended_at,
+        nodes=record.get("node_list") or "",
+        expected_start=record.get("expected_start") if record["state"] == "PENDING" else None,
+        is_own=record["user_id"] == caller.uid,
+        outputs=_outputs(record),
+    )
+
+
+def _outputs(record: dict[str, Any]) -> dict[str, str]:
+    out, err = record.get("std_out") or "", record.get("std_err") or ""
+    found = {"out": out} if out else {}
+    return found | ({"err": err} if err and err != out else {})
+
+
+async def _sources(api: Context, request: Request) -> Sources:
+    telemetry = api.service.telemetry()
+    if telemetry is None:
+        return Sources(
+            store=api.archive, series=None, no_series=_NOT_MEASURED, waits_now=lambda job_id: None, gpu_names={}
+        )
+    names = {gpu.uuid: f"{gpu.node} GPU {gpu.index}{' ' + gpu.profile if gpu.parent else ''}"
+             for gpu in await telemetry.gpus()}  # fmt: skip
+    return Sources(
+        store=api.archive,
+        series=telemetry.series,
+        no_series=telemetry.problem or "the store of what was measured is being opened",
+        waits_now=telemetry.waits_now,
+        gpu_names=names,
+        hides_reservations=api.viewer(api.caller(request)).hidden("reservations"),
+    )
