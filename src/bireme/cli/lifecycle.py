@@ -198,10 +198,10 @@ def machine_words(nodes: list[dict[str, Any]]) -> str:
 
 
 def gpus_of(gres: str) -> dict[str, int]:
-    """GPUs by type in a node's GRES text: `gpu:h100:8(S:0-1)` is {"h100": 8}."""
+    """GPUs by type in a node's GRES text: `gpu:h100:8(S:0-1)` is {"h100": 8}. In use, one of no type has `(null)`."""
     found: Counter[str] = Counter()
     depth, word = 0, ""
-    for char in gres + ",":
+    for char in gres.replace("(null)", "") + ",":
         depth += (char == "(") - (char == ")")
         if char != "," or depth:
             word += char

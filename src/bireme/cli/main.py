@@ -33,7 +33,7 @@ _OWN_COMMANDS = {
     "logs": ("bireme.cli.logs", "main"),
     "checkpoint": ("bireme.cli.checkpoint", "main"),
     "timeline": ("bireme.cli.timeline.command", "main"),
-    "top": ("bireme.cli.top", "main"),
+    "top": ("bireme.cli.top.command", "main"),
     "why": ("bireme.cli.why", "main"),
     "serve": ("bireme.cli.serving.serve", "main"),
     "services": ("bireme.cli.serving.services", "main"),
@@ -60,7 +60,7 @@ Begin
 
 The cluster
   bireme status                is it up, what runs
-  bireme top                   nodes, GPUs and the queue, live
+  bireme top                   GPUs with their real use, nodes and the queue, live (? shows the keys)
   bireme doctor                what this machine can enforce, and what to do about the rest
   bireme down                  stop it (jobs run on; --end-jobs ends them)
   bireme node                  on a node of a Slurm or Kubernetes cluster: tell the daemon what it does (node token)

@@ -1,4 +1,4 @@
-"""explain, doctor, logs, top, sattach."""
+"""explain, doctor, logs, sattach."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from tests.unit.cli.fake_daemon import FakeDaemon
 
-from bireme.cli import doctor, explain, logs, top
+from bireme.cli import doctor, explain, logs
 from bireme.cli.interactive import sattach
 from bireme.daemon.paths import Paths
 
@@ -157,44 +156,6 @@ def test_the_last_lines(count: int, rest: str) -> None:
     file = io.BytesIO(b"a\nb\nc\n")
     file.seek(logs.last_lines_begin(file, count))
     assert file.read().decode() == rest
-
-
-# --- top ---------------------------------------------------------------------------------------------------
-
-
-def drawn(picture: top.Picture, height: int | None = None) -> str:
-    console = Console(file=io.StringIO(), width=140, color_system=None)
-    console.print(top.draw(picture, height))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def node(name: str, **facts: Any) -> dict[str, Any]:
-    return {"name": name, "state": "MIXED", "flags": [], "cpus": 16, "memory_mib": 32000, "jobs": [], **facts}
-
-
-ABOUT = {"cluster": "lab", "now": 0.0}
-
-
-def test_top_shows_which_gpus_are_held() -> None:
-    text = drawn(top.Picture(ABOUT, [node("n1", gres="gpu:a100:4", gres_used="gpu:a100:2(IDX:1,3)")], []))
-    assert "□■□■" in text
-    assert "GPUs 2/4" in text
-    assert "nothing in the queue" in text
-
-
-def test_top_shows_where_jobs_run_and_why_they_wait() -> None:
-    running = {"job_id": 4, "state": "RUNNING", "elapsed_s": 61, "time_limit_s": 3600, "node_list": "n1"}
-    waiting = {"job_id": 5, "state": "PENDING", "reason": "Resources"}
-    text = drawn(top.Picture(ABOUT, [node("n1")], [running, waiting]))
-    assert "1:01" in text
-    assert "58:59" in text
-    assert "(Resources)" in text
-
-
-def test_top_fits_the_screen() -> None:
-    picture = top.Picture(ABOUT, [node(f"n{index}") for index in range(50)], [])
-    assert len(drawn(picture, 24).splitlines()) <= 24
 
 
 # --- sattach -----------------------------------------------------------------------------------------------

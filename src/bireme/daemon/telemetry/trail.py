@@ -22,8 +22,13 @@ SLICE = 500
 """Jobs in one slice of a look: milliseconds, where the reasons of all have changed."""
 SHORTEST_S = 1.0
 """A wait that is over sooner is not told of."""
+MOST_UNWRITTEN = 50_000
+"""Spans that wait for a store that cannot be opened: the oldest go."""
 TOLD_AFTER_S = 600.0
 """An open span is written when it has lasted so long: most are over before, and are written once."""
+
+_GO_THROUGH_S = 60.0
+"""Between two times that all open spans are gone through for those that have lasted."""
 
 
 @dataclass(slots=True)
@@ -42,6 +47,7 @@ class Trail:
         self._known: dict[int, Waited] = {}
         self._unwritten: list[Waited] = []
         self._looked_at = 0.0
+        self._went_through_at = 0.0
 
     def take_up(self, known: Iterable[Waited]) -> None:
         """The open spans that a daemon before this one wrote: those that still hold go on."""
@@ -85,6 +91,9 @@ class Trail:
     def take(self, now: float, *, everything: bool = False) -> list[Waited]:
         """What is to be written. `everything`: also spans that have only begun, for whoever asks or ends."""
         unwritten, self._unwritten = self._unwritten, []
+        if not everything and 0.0 <= now - self._went_through_at < _GO_THROUGH_S:
+            return unwritten
+        self._went_through_at = now
         for job_id, one in self._open.items():
             if not one.is_told and (everything or now - one.start >= TOLD_AFTER_S):
                 one.is_told = True
@@ -125,6 +134,8 @@ class Trail:
         one = self._open.pop(job_id)
         if one.is_told or at - one.start >= SHORTEST_S:
             self._unwritten.append(Waited(job_id, one.start, max(one.start, at), said(one.reasons)))
+            if len(self._unwritten) > 2 * MOST_UNWRITTEN:
+                del self._unwritten[:MOST_UNWRITTEN]
 
 
 def _said_at(state: State, looked_at: float, now: float) -> float:

@@ -150,6 +150,8 @@ class SqliteSeries:
     def note_waits(self, waits: Sequence[Waited]) -> None:
         with self._memory:
             self._waits |= {(one.job_id, one.start): one for one in waits}
+            for name in list(self._waits)[: max(0, len(self._waits) - stories.MOST_WAITS)]:
+                del self._waits[name]  # while the disk takes nothing
 
     def note_happenings(self, happenings: Sequence[Happened]) -> None:
         with self._memory:
