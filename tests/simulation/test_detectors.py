@@ -7,18 +7,27 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from tests.simulation.planted import PLANTED, Planted, found
-from tests.simulation.test_worlds import LOSSES, SEEDS, SERVICES
+from tests.simulation.test_worlds import IDLE, LOSSES, SEEDS, SERVICES
 
 from bireme.core.accounts import charging
+from bireme.core.idle import judging
+from bireme.core.kinds.kind import Interpreter
+from bireme.core.lifecycle.registry import INTERPRETERS
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
+from bireme.core.model import observations as o
+from bireme.core.model.jobs import Outcome, Running
+from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.state.state import State
 from bireme.engines.simulated.agents import Behaviour
 from bireme.runtime.kernel import Group
 from bireme.sim.faults.daemon import Daemon
 from bireme.sim.faults.draw import BEGIN, Act, Story, draw
+from bireme.sim.faults.idling import draw_with_idle
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import play, shrink
 from bireme.testing.worlds import build_cluster
@@ -37,6 +46,35 @@ def test_the_worlds_that_find_bugs_are_played_without_them_too() -> None:
     assert {planted.seed for planted in PLANTED if planted.loss} <= set(LOSSES)
     assert len(PLANTED) >= 25
     assert len({planted.name for planted in PLANTED}) == len(PLANTED)
+
+
+def _unwarned(state: State, seen: o.IdlenessSeen, now: float) -> list[e.Event]:
+    job = state.holding.get(seen.job_id)
+    if job is None or job.generation != seen.generation or not isinstance(job.phase, Running) or seen.since is None:
+        return []
+    why = reason(ReasonKind.IDLE_GPUS, rule="world")
+    return [e.JobEnding(job.id, job.generation, Outcome("CANCELLED", reason=why))]
+
+
+def _impatient(state: State, seen: o.IdlenessSeen, now: float) -> list[e.Event]:
+    return judging.seen(state, replace(seen, at=now + 1_000), now + 1_000)
+
+
+def _play_all() -> None:
+    for seed in IDLE:
+        play(draw_with_idle(seed))
+
+
+@pytest.mark.parametrize(
+    ("bug", "words"),
+    [(_unwarned, "nobody had told its owner"), (_impatient, "before the grace of its notice was over")],
+)
+def test_an_end_for_idleness_that_nobody_was_told_of_is_found(
+    monkeypatch: pytest.MonkeyPatch, bug: Interpreter, words: str
+) -> None:
+    monkeypatch.setitem(INTERPRETERS, o.IdlenessSeen, bug)
+    with pytest.raises(Failed, match=words):
+        _play_all()
 
 
 def test_a_failure_is_made_smaller_and_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from bireme.sim.faults.draw import CLOSED, FAULTS, draw, draw_with_loss
 from bireme.sim.faults.draw_services import draw_with_services
+from bireme.sim.faults.idling import draw_with_idle
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import play
 
@@ -19,6 +20,8 @@ LOSSES = (1, 2, 3, 10, 30, 31, 54, 91)
 """Of worlds with a loss: 1, 31, 54 and 91 found something that was mended."""
 SERVICES = (*range(1, 33), 48, 164, 190, 334, 768)
 """Of worlds with services: 5, 29, 48, 164, 190, 334 and 768 found something that was mended."""
+IDLE = tuple(range(1, 13))
+"""Of worlds with idle GPUs."""
 FOUND = (1700343, 2700187, 4700211, 5700347, 9700131, 9700248, 10700090, 13700193, 13700281, 22000180, 31000775)
 """Worlds that soaking found broken, and that were mended: as they were drawn then, without wishes."""
 
@@ -51,6 +54,16 @@ def test_world_with_services(seed: int) -> None:
     except Failed as failure:
         pytest.fail(f"{failure} (a world with services, seed {seed}, step {failure.steps})", pytrace=False)
     assert outcome.acts["deploy"]
+
+
+@pytest.mark.parametrize("seed", IDLE)
+def test_world_with_idle_gpus(seed: int) -> None:
+    """Nobody is ended for it without a notice about that start, before its grace is over, or otherwise than told."""
+    try:
+        outcome = play(draw_with_idle(seed))
+    except Failed as failure:
+        pytest.fail(f"{failure} (a world with idle GPUs, seed {seed}, step {failure.steps})", pytrace=False)
+    assert outcome.acts["idles"]
 
 
 def test_everything_that_people_do_to_services_is_drawn() -> None:

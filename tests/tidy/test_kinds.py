@@ -23,7 +23,8 @@ EVENTS = frozenset(get_args(e.Event))
 OF_ALL_KINDS = ("runtime/kernel.py", "core/lifecycle/apply.py", "core/lifecycle/due.py", "core/lifecycle/intake.py")
 """What knows the shape of a kind, and no kind."""
 ROOMS = tuple(
-    f"bireme.core.{room}" for room in ("jobs", "steps", "nodes", "reservations", "accounts", "cluster", "services")
+    f"bireme.core.{room}"
+    for room in ("jobs", "steps", "nodes", "reservations", "accounts", "cluster", "services", "idle")
 )
 
 

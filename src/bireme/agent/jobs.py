@@ -56,6 +56,8 @@ IO_FAILURE_SIGNAL = 53
 _KILL_AGAIN_S = 0.5
 _PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FOLDER_PATIENCE_S = 1.0
+_SAID_AT_MOST = 64
+"""Lines that the daemon may have written into the output of one job."""
 """Clients (submitit) name the output folder after the job id, and make it when sbatch has told them the id: a job that
 starts within milliseconds is there before its folder, and leaves it to them for a moment. Other folders are made at
 once."""
@@ -119,6 +121,8 @@ class JobRun:
         self._end_ordered = False
         """The order to end was carried out to its end: one that failed half-way is begun again when it comes again."""
         self._told_to_end: set[ProcessIdentity] = set()
+        self._said: set[str] = set()
+        """Lines that were written into its output because the daemon asked for it."""
         self._over_memory: set[int] = set()
         """Steps that were ended because they used more than the job has."""
 
@@ -646,6 +650,18 @@ class JobRun:
                 self._unsaid = line
         for step in self.steps.values():
             step.announce_end(cause)
+
+    def say(self, text: str) -> None:
+        """Writes a line into the script's stderr, or where there is no script into its steps'; the same line once."""
+        if text in self._said or len(self._said) >= _SAID_AT_MOST:
+            return
+        self._said.add(text)
+        line = f"slurmstepd: warning: *** JOB {self.key[0]} ON {self.node.name}: {text} ***\n"
+        if self._batch is not None and self._batch.ended is None and self._batch_runs:
+            LastWords(self.node.loop, lambda: None).say(line, self._stderr_path, self.identity)
+        elif self._batch is None:
+            for step in self.steps.values():
+                step.say(line)
 
     # --- usage ---------------------------------------------------------------------------------------------
 

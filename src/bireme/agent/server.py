@@ -44,6 +44,7 @@ from bireme.agent.messages.orders import (
     Start,
     StartStep,
     Suspend,
+    Tell,
     TellUsage,
     Terminate,
     TerminateStep,
@@ -480,6 +481,10 @@ class AgentServer:
         if (run := self._run_of(order.key)) is not None and self._first_time(order):
             run.send_signal(order.signal, order.scope)
 
+    def _tell(self, order: Tell) -> None:
+        if (run := self._run_of(order.key)) is not None:
+            run.say(order.text)
+
     def _suspend(self, order: Suspend) -> None:
         if (run := self._run_of(order.key)) is not None:
             run.suspend()
@@ -625,6 +630,7 @@ _CARRY_OUT: dict[type[Order], Callable[[AgentServer, Any], None]] = {
     Start: AgentServer._begin,
     Terminate: AgentServer._terminate,
     Signal: AgentServer._signal,
+    Tell: AgentServer._tell,
     Suspend: AgentServer._suspend,
     Resume: AgentServer._resume,
     StartStep: AgentServer._step,

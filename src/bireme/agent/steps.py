@@ -459,6 +459,11 @@ class StepRun:
         what = f"STEP {self.key[0]}.{self.id} ON {self.node.name} CANCELLED AT {stamp}{due}"
         self._tell(f"slurmstepd: error: *** {what} ***\n")
 
+    def say(self, line: str) -> None:
+        """Tells the user of a step that goes on; its first node says it for all."""
+        if not self.over and self._first_node:
+            self._tell(line)
+
     def _kill(self) -> None:
         self._killed = True
         if self.over:

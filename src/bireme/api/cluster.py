@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from bireme.core.idle.streaks import Measured
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.state.state import State
@@ -108,4 +109,6 @@ class Service:
     """What the router tells Prometheus; empty: there is none, or it does not answer."""
     work: Callable[[], Work | None] = field(default=lambda: None)
     """What the loop did; None: nobody counts it."""
+    idle: Callable[[], Mapping[int, Measured]] = field(default=dict)
+    """How the GPUs of jobs are used that the policy for idle ones looks at, by the job."""
     extra_config: dict[str, str] = field(default_factory=dict)

@@ -44,6 +44,7 @@ WORDS_OF: dict[type[e.Event], tuple[str, ...]] = {
     e.ReservationSet: ("reservations",),
     e.ReservationRemoved: ("reservations",),
     **dict.fromkeys(SERVICE_EVENTS, ("jobs",)),
+    e.IdlePolicySet: ("jobs", "accounts", "users"),
 }
 """Which words of PrivateData an event falls under that is about no job. There is no default: what is new has a line
 here before anybody sees it (a test asks)."""

@@ -35,6 +35,7 @@ _OWN_COMMANDS = {
     "timeline": ("bireme.cli.timeline.command", "main"),
     "top": ("bireme.cli.top.command", "main"),
     "why": ("bireme.cli.why", "main"),
+    "idle": ("bireme.cli.idle", "main"),
     "serve": ("bireme.cli.serving.serve", "main"),
     "services": ("bireme.cli.serving.services", "main"),
     "service": ("bireme.cli.serving.service", "main"),
@@ -61,6 +62,7 @@ Begin
 The cluster
   bireme status                is it up, what runs
   bireme top                   GPUs with their real use, nodes and the queue, live (? shows the keys)
+  bireme idle                  who holds GPUs without using them, and what the policy would do about it
   bireme doctor                what this machine can enforce, and what to do about the rest
   bireme down                  stop it (jobs run on; --end-jobs ends them)
   bireme node                  on a node of a Slurm or Kubernetes cluster: tell the daemon what it does (node token)

@@ -316,6 +316,8 @@ class _Page:
             who = f"for job {told['suspended_for']}" if told["suspended_for"] else "by an operator (scontrol resume)"
             goes_on = "; it goes on by itself when its CPUs are free" if told["suspended_for"] else ""
             yield "Suspended", f"{self._when(told['suspended_at'])}, {who}{goes_on}"
+        if told.get("idle_notice"):
+            yield "Idle", told["idle_notice"]
         if told["checkpointed_at"] is not None:
             yield "Checkpoint", f"{self._when(told['checkpointed_at'])}: what it did before is saved"
         if told.get("sent_back"):

@@ -27,12 +27,16 @@ from bireme.api.serving.peers import Peer
 from bireme.api.serving.server import Server, listen
 from bireme.collector import collect_in_small_steps, nothing_collected
 from bireme.commands.submitting.caller import local_utc_offset
+from bireme.core.model.idling.policy import IdlePolicy
 from bireme.core.model.jobs import Owner
 from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
 from bireme.daemon.ending import MOST_S, Ending
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
 from bireme.daemon.files import changed_settings
+from bireme.daemon.idle.hook import Hook
+from bireme.daemon.idle.keeper import IdleKeeper
+from bireme.daemon.idle.policy_file import load_policy
 from bireme.daemon.inspection import check_journal_there
 from bireme.daemon.outside_probes import OutsideProbes
 from bireme.daemon.paths import Paths
@@ -94,6 +98,7 @@ class Daemon:
         self._keeper: LoadKeeper | None = None
         self._station: Station | None = None
         self._metrics: KeptPort | None = None
+        self._idle: IdleKeeper | None = None
 
     async def run(self, ready: Readiness) -> int:
         """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
@@ -118,6 +123,7 @@ class Daemon:
     async def _serve(self, store: Store, loaded: Loaded, ready: Readiness) -> int:
         self._router_plan()  # what cannot be is refused before anything begins
         _check_metrics(self._settings)
+        idle_policy = self._idle_policy(self._settings, loaded)
         engine = build_engine(Fitting(self._settings, Path(self._paths.home), loaded, store))
         runtime = self._recovered(store, engine)
         check_same_engine(runtime.state, latest_engine_if_known(self._paths.home), engine.name)
@@ -149,12 +155,9 @@ class Daemon:
         self._keeper = self._steward.keeper = self._load_keeper(runtime, news, self._steward)
         self._keeper.begin()
         self._steward.begin()
-        if self._settings.telemetry == "on":
-            self._station = self._telemetry(runtime, store)
-            await self._station.begin()
-        exporter: Exporter = app.state.context.exporter
-        self._metrics = KeptPort(lambda: exporter.page(NOBODY), "metrics.address, or bireme up --metrics-port")
-        await self._metrics.move(self._settings.metrics_address)
+        await self._begin_measuring(runtime, store, app.state.context.exporter)
+        self._idle = self._idle_keeper(runtime)
+        await self._idle.begin(idle_policy)
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
         ready.say(pid=os.getpid())
@@ -164,11 +167,13 @@ class Daemon:
         ending = Ending(self._paths.ending, self._paths.log, grace_s + MOST_S)
         pruning.cancel()
         staying.cancel()
-        self._metrics.close()
+        if self._metrics is not None:
+            self._metrics.close()
         app.state.context.live.close()
         await ending.step("requests under way", server.stop(), _STEP_S)
         await ending.step("the probes of replicas", outside.close(), _STEP_S)
         await ending.step("the autoscaler", self._keeper.close(), _STEP_S)
+        await ending.step("the look at idle GPUs", self._idle.close(), _STEP_S)
         publisher.close()
         if self._station is not None:
             await ending.step("what was measured", self._station.close(end=self._end_jobs), _STEP_S)
@@ -182,6 +187,14 @@ class Daemon:
         await ending.step("the engine and the journal", runtime.stop(), MOST_S)
         ending.say("threads that have not ended")
         return self._exit_code
+
+    async def _begin_measuring(self, runtime: Runtime, store: Store, exporter: Exporter) -> None:
+        """Takes in what gatherers tell, where that is wanted, and shows figures to Prometheus."""
+        if self._settings.telemetry == "on":
+            self._station = self._telemetry(runtime, store)
+            await self._station.begin()
+        self._metrics = KeptPort(lambda: exporter.page(NOBODY), "metrics.address, or bireme up --metrics-port")
+        await self._metrics.move(self._settings.metrics_address)
 
     def _recovered(self, store: Store, engine: Engine) -> Runtime:
         began = time.monotonic()
@@ -224,6 +237,15 @@ class Daemon:
         socket_path = self._paths.telemetry_socket
         return Station(runtime, open_series, interval_s, socket_path, plan, outside, naming, node_metrics)
 
+    def _idle_policy(self, settings: Settings, loaded: Loaded) -> IdlePolicy:
+        cluster = loaded.cluster
+        known = None if cluster is None else {partition.name for partition in cluster.partitions}
+        return load_policy(settings, self._paths.home, known)
+
+    def _idle_keeper(self, runtime: Runtime) -> IdleKeeper:
+        hook = Hook(lambda: self._settings.idle_hook, lambda: float(self._settings.idle_hook_timeout_s))
+        return IdleKeeper(runtime, lambda: self._station, lambda: float(self._settings.telemetry_interval_s), hook)
+
     def _load_keeper(self, runtime: Runtime, news: ServiceNews, steward: RouterSteward) -> LoadKeeper:
         return LoadKeeper(
             runtime, news, lambda: bool(steward.url), local_utc_offset, lambda: self._settings.services_prometheus
@@ -254,6 +276,7 @@ class Daemon:
             telemetry=lambda: self._station,
             router_page=lambda: router_page(self._router_plan().socket),
             work=lambda: runtime.work,
+            idle=lambda: self._idle.measured if self._idle is not None else {},
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
 
@@ -333,8 +356,10 @@ class Daemon:
         settings = self._read_settings()
         RouterPlan.of(self._paths, settings)  # raises, and all is left as it was
         _check_metrics(settings)
+        loaded = await asyncio.to_thread(load_cluster, settings)
+        idle_policy = self._idle_policy(settings, loaded)
         self._settings = settings
-        loaded = self._take(await asyncio.to_thread(load_cluster, self._settings))
+        self._take(loaded)
         if self._settings.has_guest and loaded.cluster is not None:
             runtime.engine.reconfigure(loaded.cluster)  # it tells of both clusters as one
         else:
@@ -345,6 +370,8 @@ class Daemon:
             self._station.reconsider()
         if self._metrics is not None:
             await self._metrics.move(self._settings.metrics_address)
+        if self._idle is not None:
+            await self._idle.set_policy(idle_policy)
         log.info("reconfigured from %s", runtime.state.config.source or "this machine")
 
     async def _prune(self, store: Store, runtime: Runtime) -> None:

@@ -264,6 +264,26 @@ class Settings:
         "Where the gatherer of each machine serves `/metrics` of that machine and its GPUs, also while the daemon is "
         "dead: `PORT` on loopback, or `HOST:PORT`. Empty: nowhere.",
     )
+    idle_mode: str = setting(
+        "off",
+        "idle.mode",
+        "What is done about jobs that hold GPUs and do not use them, by the rules of `idle.toml` (docs/idle.md): "
+        "`dry-run` only lists them (`bireme idle`), `notify` tells their owners, `act` requeues, moves or cancels them "
+        "after their grace.",
+        ("off", "dry-run", "notify", "act"),
+    )
+    idle_policy: str = setting(
+        "",
+        "idle.policy",
+        "The file with these rules. Empty: `idle.toml` in BIREME_HOME, else beside slurm.conf.",
+    )
+    idle_hook: str = setting(
+        "",
+        "idle.hook",
+        "A program that is told of every notice to the owner of an idle job, of its withdrawal and of the job's end "
+        "for it: facts in its environment, and as JSON on its stdin. Run by the daemon's user, without a shell.",
+    )
+    idle_hook_timeout_s: int = setting(30, "idle.hook_timeout_s", "How long that program may take; then it is killed.")
     max_body_bytes: int = setting(
         64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."
     )

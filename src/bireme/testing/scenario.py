@@ -20,6 +20,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from bireme.core.calendar.booking import Booking
+from bireme.core.idle.rules import rule_for as idle_rule_for
+from bireme.core.idle.shelves import NOTICES
+from bireme.core.idle.shelves import policy_of as idle_policy_of
+from bireme.core.idle.wording import notice_text
 from bireme.core.jobs import requests
 from bireme.core.jobs.keys import KEYS
 from bireme.core.jobs.requests import Target, ranges_of
@@ -30,6 +34,7 @@ from bireme.core.lifecycle.due import due, next_due, settled
 from bireme.core.lifecycle.intake import interpret
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
+from bireme.core.model.idling.policy import IdleMode, IdlePolicy, IdleRule
 from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, Owner, Pending, Running, Starting
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.resources import NO_USAGE, ExitStatus
@@ -194,6 +199,34 @@ class Scenario:
         """The router says that a replica has no request left."""
         name, _, number = label.partition("/")
         self.report(o.ReplicaDrained(name, int(number), self.now))
+
+    # -- idle GPUs -----------------------------------------------------------------------------------------------
+
+    def idle_policy(self, mode: str = "act", **rule: Any) -> None:
+        """From now on one rule, named `train`, is for all jobs."""
+        rules = (IdleRule(name="train", **rule),)
+        self.record([e.IdlePolicySet(IdlePolicy(IdleMode(mode), rules))])
+
+    def idles(self, label: str, for_s: float, *, at: float | None = None, **facts: Any) -> None:
+        """What was measured says that a job's GPUs have been idle for so long. `at`: its newest figure, else of now."""
+        job, at = self.job(label), self.now if at is None else at
+        rule = idle_rule_for(idle_policy_of(self.state), job) or IdleRule(name="none")
+        seen: dict[str, Any] = {
+            "generation": job.generation,
+            "below_percent": rule.below_percent,
+            "of": rule.gpus,
+            "fresh_s": 30.0,
+        }
+        seen |= {"gpus": 1, "gpus_idle": 1, "measure": "gpu_util", "since": at - for_s}
+        self.report(o.IdlenessSeen(job_id=job.id, at=at, **{**seen, **facts}))
+
+    def works(self, label: str, why: str = "gpu_util was 90%") -> None:
+        """What was measured says that they are used, or nothing (`why`)."""
+        self.idles(label, 0.0, since=None, why=why)
+
+    def idle_notices(self) -> dict[str, str]:
+        """What owners of idle jobs have been told, and still holds."""
+        return {self.labels[job_id]: notice_text(notice) for job_id, notice in NOTICES.of(self.state).items()}
 
     def _running_replicas(self, name: str) -> list[Job]:
         replicas = self.state.services[name].replicas.values()

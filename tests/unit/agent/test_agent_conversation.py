@@ -191,6 +191,7 @@ ORDERS_2: list[tuple[str, orders.AnyOrder]] = [
         '{"op":"signal","signal":10,"scope":"batch","job":1,"gen":2,"no":4}',
         orders.Signal(**ABOUT, signal=10, scope="batch", no=4),
     ),
+    ('{"op":"tell","text":"use them","job":1,"gen":2,"no":14}', orders.Tell(**ABOUT, text="use them", no=14)),
     ('{"op":"suspend","job":1,"gen":2,"no":5}', orders.Suspend(**ABOUT, no=5)),
     ('{"op":"resume","job":1,"gen":2,"no":6}', orders.Resume(**ABOUT, no=6)),
     (
@@ -287,6 +288,7 @@ LOOKED_FOR = {
     orders.Batch: {"script", "env", "cwd", "stdout"},
     orders.Terminate: {"job", "gen", "grace_s"},
     orders.Signal: {"job", "gen", "signal"},
+    orders.Tell: {"job", "gen", "text"},
     orders.StartStep: {"job", "gen", "step", "tasks", "env", "cwd"},
     orders.StepTask: {"id", "env"},
     orders.SignalStep: {"job", "gen", "step", "signal"},

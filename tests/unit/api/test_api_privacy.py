@@ -24,9 +24,10 @@ from bireme.commands.parcels import pack
 from bireme.core.lifecycle.apply import apply
 from bireme.core.model import events as e
 from bireme.core.model.accounts import Account, AdminLevel, Association, User
+from bireme.core.model.idling.policy import IdleMode, IdlePolicy, IdleRule
 from bireme.core.model.jobs import JobSpec, Outcome, Owner
 from bireme.core.model.reservations import Reservation
-from bireme.core.model.resources import Allocation, NodeShare
+from bireme.core.model.resources import Allocation, Device, GresPool, GresShare, NodeShare
 from bireme.core.model.serving.services import ServiceSpec
 from bireme.core.telemetry.curves import Asked, Curve, Subject
 from bireme.core.telemetry.exported import GpuFigures
@@ -102,6 +103,7 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/v1/licenses"): NOTHING,
     ("GET", "/v1/config"): NOTHING,
     ("GET", "/v1/topology"): NOTHING,
+    ("GET", "/v1/idle?trial=0"): ("job",),
     ("GET", "/v1/telemetry/metrics"): NOTHING,
     ("GET", "/metrics"): ("job", "node"),
     ("GET", "/v1/telemetry/now"): ("node",),
@@ -257,6 +259,9 @@ class Served:
         reservation = Reservation(name=MARKS["reservation"], begin=2000.0, end=3000.0, nodes=("n2",), users=(name,))
         partition = replace(self.cluster.state.partitions["small"], name=MARKS["partition"])
         config = replace(self.cluster.state.config, partitions=(*self.cluster.state.config.partitions, partition))
+        first, *others = config.nodes
+        with_gpu = replace(first, gres=(GresPool("gpu", None, 1, (Device(0),)),))
+        config = replace(config, nodes=(with_gpu, *others))
         closed = e.NodeUpdated("n2", 0, drained=True, note=MARKS["node"])
         self.cluster.record("test", [change, e.ClusterConfigured(config), e.ReservationSet(reservation), closed])
         owner = Owner(uid=OWNER, gid=OWNER, user=name)
@@ -269,9 +274,12 @@ class Served:
         service = ServiceSpec(name=SERVICE, job=replace(spec, name=SERVICE))
         deployed = e.ServiceDeployed(SERVICE, 1, service, owner, (), name)
         self.cluster.record("test", [deployed, e.ServiceScaled(SERVICE, 0, MARKS["service"])])
-        share = NodeShare("n1", cpus=1, memory_mib=10, cpu_ids=(0,))
+        gpu = GresShare("gpu", None, 1, (0,))
+        share = NodeShare("n1", cpus=1, memory_mib=10, cpu_ids=(0,), gres=(gpu,))
         allocated = e.JobAllocated(RUNNING, Allocation(RUNNING, 1, "main", (share,)))
         self.cluster.record("test", [allocated, e.JobStarted(RUNNING, 1, 1000.0)])
+        rule = IdleRule(name="train", exempt_users=(MARKS["user"],), exempt_accounts=(MARKS["account"],))
+        self.cluster.record("test", [e.IdlePolicySet(IdlePolicy(IdleMode.ACT, (rule,)))])
         self._forget(store)
 
     def _forget(self, store: SqliteStore) -> None:

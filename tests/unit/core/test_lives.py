@@ -12,6 +12,7 @@ from bireme.core.kinds.life import IllegalTransition, Law, Life, Phase
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.registry import KINDS, PROGRAMME
 from bireme.core.model import events as e
+from bireme.core.model.idling.policy import IdleAction
 from bireme.core.model.serving.services import ServiceKey
 from bireme.core.reservations.orders import ReservationOrder, create_reservation
 from bireme.core.services import requests as services
@@ -58,6 +59,7 @@ def full_life() -> list[e.Recorded]:
     world.record([e.AccountsChanged(), e.EventsLost(len(world.journal), len(world.journal)), e.LossSettled()])
     world.wait(100_000)
     _service_life(world)
+    _idle_life(world)
     return world.journal
 
 
@@ -80,6 +82,21 @@ def _service_life(world: Scenario) -> None:
     world.serving(services.scale, "chat", 2)
     world.wait(100)
     world.serving(services.stop, "chat")
+    world.wait(1_000)
+
+
+def _idle_life(world: Scenario) -> None:
+    """The owner of an idle job is told, told otherwise, told nothing any more, and told again before it is requeued."""
+    world.idle_policy(idle_s=600, grace_s=60, action=IdleAction.REQUEUE)
+    world.submit("lazy", time_s=60_000)
+    world.wait(1_000)
+    world.idles("lazy", 600)
+    world.idle_policy(idle_s=600, grace_s=60, action=IdleAction.CANCEL)
+    world.idles("lazy", 600)
+    world.works("lazy")
+    world.idles("lazy", 600)
+    world.wait(100)
+    world.idles("lazy", 700)
     world.wait(1_000)
 
 

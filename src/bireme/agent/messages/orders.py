@@ -124,6 +124,12 @@ class Signal(JobOrder, tag="signal", kw_only=True):
     scope: str = "all"
 
 
+class Tell(JobOrder, tag="tell", kw_only=True):
+    """Write a line into its output: of its script, or where it has none of its steps. The same one is written once."""
+
+    text: str
+
+
 class Suspend(JobOrder, tag="suspend"):
     """Stop its processes."""
 
@@ -227,7 +233,7 @@ class Exit(Order, tag="exit", kw_only=True):
 
 
 AnyOrder = (
-    Prepare | Start | Terminate | Signal | Suspend | Resume | StartStep | SignalStep | TerminateStep
+    Prepare | Start | Terminate | Signal | Tell | Suspend | Resume | StartStep | SignalStep | TerminateStep
     | Acknowledge | TellUsage | Ping | Exit
 )  # fmt: skip
 

@@ -15,11 +15,13 @@ from bireme.cli.parsing import Arguments
 from bireme.commands.voice import CommandFailure
 from bireme.sim.faults.draw import Story, draw
 from bireme.sim.faults.draw_services import draw_with_services
+from bireme.sim.faults.idling import draw_with_idle
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import Tally, play, shrink, soak
 
 TELL_EVERY_S = 10.0
 SERVICES = "of worlds with services"
+IDLE = "of worlds with idle GPUs"
 
 
 def add_commands(commands: argparse._SubParsersAction[Arguments]) -> None:
@@ -30,12 +32,14 @@ def add_commands(commands: argparse._SubParsersAction[Arguments]) -> None:
     world.add_argument("--story", action="store_true", help="only show what was drawn")
     world.add_argument("--shrink", action="store_true", help="look for a smaller story that breaks the same rule")
     world.add_argument("--services", action="store_true", help=SERVICES)
+    world.add_argument("--idle", action="store_true", help=IDLE)
     world.set_defaults(command=_world)
     many = commands.add_parser("soak", help="fault worlds without end: worlds, events, faults, and what broke")
     many.add_argument("--seconds", type=float, help="end after so long; default: never")
     many.add_argument("--first", type=int, default=1, metavar="SEED", help="the first seed; the others follow")
     many.add_argument("--worlds", type=int, metavar="N", help="end after so many")
     many.add_argument("--services", action="store_true", help=SERVICES)
+    many.add_argument("--idle", action="store_true", help=IDLE)
     many.set_defaults(command=_soak)
 
 
@@ -73,7 +77,9 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 def _draws(given: argparse.Namespace) -> Callable[[int], Story]:
-    return draw_with_services if given.services else draw
+    if given.services and given.idle:
+        raise CommandFailure("--services and --idle are two kinds of worlds: name one")
+    return draw_with_services if given.services else draw_with_idle if given.idle else draw
 
 
 def _left_out(whole: Story, story: Story) -> str:

@@ -34,6 +34,7 @@ TEMPLATES: dict[ReasonKind, str] = {
     ReasonKind.TIME_LIMIT: "It ran into its time limit.",
     ReasonKind.OUT_OF_MEMORY: "It used more memory than it asked for.",
     ReasonKind.PREEMPTED: "It was ended so that job {by} can run.",
+    ReasonKind.IDLE_GPUS: "{which} below {below}% for {idle_s_clock} (policy {policy} [{rule}]).",
     ReasonKind.GUARDED: "{jobs} job(s) that would make way for it are kept by {by}.",
     ReasonKind.DEADLINE: "Its deadline passed.",
     ReasonKind.RESERVATION: "Reservation {name} has not begun.",

@@ -272,7 +272,9 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
             was_suspended=isinstance(phase, Suspended),
             given_up=event.given_up,
         )
-    cause = stepping.CAUSES.get(event.outcome.state, "")
+    why = event.outcome.reason
+    idle = why is not None and why.kind is ReasonKind.IDLE_GPUS
+    cause = "IDLE GPUS" if idle else stepping.CAUSES.get(event.outcome.state, "")
     return (c.TerminateJob(job.id, job.generation, phase.allocation.node_names, grace_s, cause, ending.given_up),)
 
 

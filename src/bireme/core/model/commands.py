@@ -115,6 +115,17 @@ class EndReplica:
     owner: Owner
 
 
+@dataclass(frozen=True, slots=True)
+class TellJob:
+    """Write a line into the output of a job that runs: of its script, or where it has none of its steps. Said twice, it
+    is written once."""
+
+    job_id: int
+    generation: int
+    nodes: tuple[str, ...]
+    text: str
+
+
 Command = (
     LaunchJob
     | TerminateJob
@@ -127,4 +138,5 @@ Command = (
     | FindJob
     | SubmitReplica
     | EndReplica
+    | TellJob
 )

@@ -3,7 +3,8 @@
 Every event is a frozen dataclass; the journal adds an id, a time and a cause (`Recorded`). Decisions are recorded
 with everything they decided, so that a replay repeats them without deciding again. A new event needs a class here, a
 handler in the kind that it belongs to, and the stand of every other kind (`core/lifecycle/registry.py`); the journal's
-codec reads the types. Those of services stand in `model/serving/events.py`.
+codec reads the types. Those of services stand in `model/serving/events.py`, those of idle GPUs in
+`model/idling/events.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from dataclasses import dataclass
 
 from bireme.core.model.accounts import Account, Association, Qos, User
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
+from bireme.core.model.idling.events import IdleMoveBegun as IdleMoveBegun
+from bireme.core.model.idling.events import IdleNoticeGiven as IdleNoticeGiven
+from bireme.core.model.idling.events import IdleNoticeWithdrawn as IdleNoticeWithdrawn
+from bireme.core.model.idling.events import IdlePolicySet as IdlePolicySet
 from bireme.core.model.jobs import JobSpec, Outcome
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
@@ -500,6 +505,10 @@ Event = (
     | ReplicaWithdrawn
     | ReplicaEnding
     | ReplicaGone
+    | IdlePolicySet
+    | IdleNoticeGiven
+    | IdleMoveBegun
+    | IdleNoticeWithdrawn
 )
 
 

@@ -242,6 +242,30 @@ class ReplicaSubmitted:
     refused: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdlenessSeen:
+    """How a job's GPUs have been used, by what was measured until this moment: said again and again, by whoever keeps
+    what was measured. No sample: since when they are idle, by which rule."""
+
+    job_id: int
+    generation: int
+    at: float
+    """The newest figure."""
+    fresh_s: float
+    """Older than so, it is not of this moment any more."""
+    below_percent: float
+    of: str
+    """"all" GPUs or "any", as the rule that it was found by says."""
+    since: float | None = None
+    """Idle without a break from then on; None: used, or not known (`why`)."""
+    why: str = ""
+    gpus: int = 0
+    gpus_idle: int = 0
+    percent: float = 0.0
+    measure: str = ""
+    memory_mib: int = 0
+
+
 Observation = (
     ClusterSeen
     | JobSeen
@@ -264,4 +288,5 @@ Observation = (
     | ReplicaWithdrawn
     | ReplicaDrained
     | ReplicaSubmitted
+    | IdlenessSeen
 )

@@ -46,6 +46,8 @@ class ReasonKind(StrEnum):
     PREEMPTED = "Preempted"
     GUARDED = "Guarded"
     """Bireme's own word, never a job's first reason: whom it could preempt is kept by a rule outside."""
+    IDLE_GPUS = "IdleGPUs"
+    """Bireme's own word: why a job was ended, never why one waits."""
     JOBS_LIMIT = "MaxJobCount"
     OTHER = "Other"
     """Another scheduler's, that has no name here: its own word is the fact `word`."""

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from bireme.core.model import events as e
+from bireme.core.model.idling.events import IDLE_EVENTS
 
 
 class Effect(Enum):
@@ -108,6 +109,7 @@ STANDS: dict[type[e.Event], Stand] = {
         (e.ServiceKeyAdded, e.ServiceKeyRevoked, e.ReplicaHealthChanged),
         _stands("who sends and who answers requests is nothing to the queue"),
     ),
+    **dict.fromkeys(IDLE_EVENTS, _stands("what comes of it, the job's own events say")),
 }
 
 UNTOUCHED = frozenset(event for event, stand in STANDS.items() if stand.effect is Effect.NONE)

@@ -10,6 +10,7 @@ from operator import attrgetter
 from bireme.core.kinds.kind import Kind
 from bireme.core.kinds.life import Absent, Life, Rows
 from bireme.core.model import events as e
+from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.reservations import reserving
 
@@ -81,6 +82,7 @@ RESERVATIONS = Kind(
             e.AccountsChanged,
             e.UsageReset,
             *SERVICE_EVENTS,
+            *IDLE_EVENTS,
         )
     ),
 )

@@ -10,6 +10,7 @@ from bireme.core.kinds.kind import Kind, StepOver
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
+from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Running
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.model.steps import StepState
@@ -120,6 +121,7 @@ STEPS = Kind(
             e.ReservationSet,
             e.ReservationRemoved,
             *SERVICE_EVENTS,
+            *IDLE_EVENTS,
         )
     ),
 )

@@ -64,6 +64,11 @@ def number_of(minor: int | None, files: Sequence[str]) -> int | None:
     return None
 
 
+def gpus_of(allocation: Allocation) -> int:
+    """How many GPUs it has, whole or in parts, whether their UUIDs are known or not."""
+    return sum(max(share.gres_count("gpu"), len(share.gpus_seen())) for share in allocation.shares)
+
+
 def _of_share(share: NodeShare, uuids: Mapping[int, str]) -> list[HeldGpu]:
     whole = set(share.gres_indices("gpu"))
     parts = {gpu for gres in share.gres for gpu, _ in gres.parts} - whole

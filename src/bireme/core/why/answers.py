@@ -220,3 +220,5 @@ class Running:
     """Since when it stands still; None: it runs."""
     suspended_for: str = ""
     """For which job; empty: an operator said so."""
+    idle_notice: str = ""
+    """What its owner was told of its idle GPUs; empty: nothing that holds."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bireme.core.idle.shelves import NOTICES
+from bireme.core.idle.wording import notice_text
 from bireme.core.jobs.due import time_limit_s
 from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Starting, Suspended
 from bireme.core.model.reasons import ReasonKind
@@ -42,6 +44,7 @@ def explain_running(state: State, job: Job, sees: Callable[[Job], bool] = lambda
         sent_back(job),
         job.checkpointed_at,
         *_suspended(state, phase, sees),
+        notice_text(notice) if (notice := NOTICES.of(state).get(job.id)) is not None else "",
     )
 
 

@@ -143,6 +143,11 @@ class TelemetryKeeper:
             self._ownership.cards = cards
             self._unheld += self._ownership.all_changes(self._cluster.state, now)
 
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """All GPUs and instances that gatherers know."""
+        return self._ownership.cards
+
     async def picture(self) -> Picture:
         gatherers, happenings = await self._aside(
             lambda: (tuple(map(copy, self._gatherers.values())), tuple(self._happenings))

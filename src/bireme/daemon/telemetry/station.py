@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 
+from bireme.core.telemetry.attribution import Card
 from bireme.core.telemetry.exported import Measured
 from bireme.core.telemetry.waiting import Waited
 from bireme.daemon.telemetry import process
@@ -86,6 +87,11 @@ class Station:
     def series(self) -> Series | None:
         """What was measured; None while it cannot be read."""
         return self.keeper.series
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """All GPUs and instances that gatherers know, as their drivers name them."""
+        return self.keeper.cards
 
     async def gpus(self) -> list[SeenGpu]:
         """All that gatherers know."""

@@ -31,6 +31,7 @@ from bireme.agent.messages.orders import (
     SignalStep,
     Start,
     Suspend,
+    Tell,
     TellUsage,
     Terminate,
     TerminateStep,
@@ -186,6 +187,7 @@ class CrewEngine(ABC):
             link = self.link(node, key)
             link.confirm(("start", key))
             link.confirm(("pace", key))
+            link.confirm(("tell", key))
             for step_id in self._steps.get(key, ()):
                 link.confirm(("step", (*key, step_id)))
                 link.confirm(("end step", (*key, step_id)))
@@ -247,6 +249,12 @@ class CrewEngine(ABC):
     def _signal_job(self, command: c.SignalJob) -> None:
         signal = Signal(job=command.job_id, gen=command.generation, signal=command.signal, scope=command.scope)
         self._tell(command.nodes, signal)
+
+    def _tell_job(self, command: c.TellJob) -> None:
+        """Said again after every reconnect: agents write it once."""
+        key = (command.job_id, command.generation)
+        for node in command.nodes:
+            self._order(node, ("tell", key), Tell(job=key[0], gen=key[1], text=command.text))
 
     def _suspend_job(self, command: c.SuspendJob) -> None:
         self._pace(command, Suspend)
@@ -493,6 +501,7 @@ _OBEY = {
     c.LaunchJob: "_launch_job",
     c.TerminateJob: "_terminate_job",
     c.SignalJob: "_signal_job",
+    c.TellJob: "_tell_job",
     c.SuspendJob: "_suspend_job",
     c.ResumeJob: "_resume_job",
     c.LaunchStep: "_launch_step",

@@ -21,14 +21,15 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
+from bireme.core.idle.shelves import policy_of as idle_policy_of
 from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
 from bireme.core.jobs.states import job_reasons
 from bireme.core.lifecycle.apply import apply
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.jobs import Ending, Finished, Job, JobKind, Pending, Suspended
-from bireme.core.model.observations import NodeClosed, Observation
+from bireme.core.model.jobs import Ending, Finished, Job, JobKind, Pending, Running, Suspended
+from bireme.core.model.observations import IdlenessSeen, NodeClosed, Observation
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.refusals import Caller
 from bireme.core.model.steps import StepState
@@ -39,9 +40,11 @@ from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.crew import Fleet
 from bireme.ports import HistoryQuery, JournalError
 from bireme.runtime.kernel import load
+from bireme.sim.faults import idling
 from bireme.sim.faults.compare import differences
 from bireme.sim.faults.daemon import Daemon, Death, Died, FaultyStore
 from bireme.sim.faults.draw import ACCOUNTS, BEGIN, LICENCES, PEOPLE_S, Act, Story
+from bireme.sim.faults.idling import IdleRules
 from bireme.sim.faults.judge import Judge, NoJudge
 from bireme.sim.faults.ledger import UsageLedger
 from bireme.sim.faults.people import Order, caller_named
@@ -124,6 +127,7 @@ class Player:
         self.people = ServingPeople(self.truth, self.judge, self._later)
         self.services = ServiceRules(story.seed, self._later)
         self.services.say = self._router_says
+        self.idle = IdleRules()
         self.reports = Garbler(self.clock, f"reports {story.seed}")
         self.ledger = UsageLedger()
         self.daemon: Daemon | None = None
@@ -373,6 +377,38 @@ class Player:
         gone, settings = act.facts["without"], replace(self.story.config.settings, kill_wait_s=act.facts["kill_wait_s"])
         self._configure(_without(replace(self.story.config, settings=settings), gone))
 
+    def _idle_policy(self, act: Act) -> None:
+        policy = idling.policy_of(act.facts)
+        self._ask(lambda state, now: [e.IdlePolicySet(policy)])
+
+    def _idles(self, act: Act) -> None:
+        until = idling.idles_until(self.clock.now(), act.facts["lasts_s"], BEGIN)
+        self._measured(act.facts["job"], self.fleet.wall(), until)
+
+    def _measured(self, number: int, since: float, until: float) -> None:
+        """What is measured says so in every round, while the job runs and a daemon hears it; then that it works."""
+        daemon, now = self.daemon, self.fleet.wall()
+        job = daemon.state.jobs.get(self.people.ids.get(f"j{number}", 0)) if daemon is not None else None
+        over = self.clock.now() >= until
+        rule = next(iter(idle_policy_of(daemon.state).rules), None) if daemon is not None else None
+        if daemon is not None and rule is not None and job is not None and isinstance(job.phase, Running):
+            seen = IdlenessSeen(
+                job_id=job.id,
+                generation=job.generation,
+                at=now,
+                fresh_s=idling.FRESH_S,
+                below_percent=rule.below_percent,
+                of=rule.gpus,
+                since=None if over else max(since, job.phase.started_at),
+                why="used" if over else "",
+                gpus=1,
+                gpus_idle=1,
+                measure="gpu_util",
+            )
+            self._hears(daemon, [seen])
+        if not over:
+            self._later(idling.ROUND_S, partial(self._measured, number, since, until))
+
     def _configure(self, config: ClusterConfig) -> None:
         self.config = config
         if self.daemon is not None:
@@ -385,6 +421,7 @@ class Player:
         self.events += len(events)
         self.truth.committed(events)
         self.judge.committed(events)
+        self.idle.committed(events)
         if not self._lossy:
             self.services.committed(events)
         self._check_given_up(events)

@@ -348,7 +348,7 @@ _FROM_ITS_LIFE = (
     _f("State", 10, _state, "cancelled_by"),
     _time("Submit", _submit, "submit_time"),
     _f("Suspended", 10, lambda row, _: long_duration(row.subject.get("suspended_s") or 0), "suspended_s"),
-    _f("SystemComment", 15, _blank),
+    _f("SystemComment", 15, _job_word("system_comment"), "system_comment"),
     _f("SystemCPU", 10, _cpu_sum("system_cpu_s"), "usage"),
     _f("TimelimitRaw", 10, _time_limit(_raw_limit), "time_limit_s"),
     _f("TotalCPU", 10, _cpu_sum("user_cpu_s", "system_cpu_s"), "usage"),

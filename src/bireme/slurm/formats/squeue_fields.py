@@ -48,6 +48,10 @@ def _flag(key: str, default: bool = False) -> Text:
     return text
 
 
+def _system_comment(job: Record, _: Context) -> str:
+    return str(job.get("system_comment") or NULL)
+
+
 def _always(word: str) -> Text:
     return lambda _job, _context: word
 
@@ -246,7 +250,7 @@ _NAMED = (
     Field("", ("siblingsviable",), "VIABLE_SIBLINGS", (), _always("NA")),
     Field("", ("siblingsviableraw",), "VIALBLE_SIBLINGS_RAW", (), _always("NA")),
     Field("", ("sperboard",), "SOCKETS_PER_BOARD", (), _always("0")),
-    Field("", ("system_comment",), "SYSTEM_COMMENT", (), _always(NULL)),
+    Field("", ("system_comment",), "SYSTEM_COMMENT", ("system_comment",), _system_comment),
     Field("", ("tres-alloc",), "TRES_ALLOC", ("tres_allocated", "tres_requested"), _tres_alloc),
     Field("", ("tres-bind",), "TRES_BIND", (), _always("N/A")),
     Field("", ("tres-freq",), "TRES_FREQ", (), _always("N/A")),

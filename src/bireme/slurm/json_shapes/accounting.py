@@ -75,7 +75,7 @@ def _from_its_life(job: Record, ids: Mapping[str, int]) -> Shape:
             "allocated": tres_list(job.get("tres_allocated"), ids),
             "requested": tres_list(job.get("tres_requested"), ids),
         },
-        "comment": {"system": ""},
+        "comment": {"system": job.get("system_comment") or ""},
         "flags": ["START_RECEIVED"] if job.get("start_time") else [],
         "hold": bool(job.get("held_by")),
         "kill_request_user": str(job["cancelled_by"]) if job.get("cancelled_by") is not None else "",

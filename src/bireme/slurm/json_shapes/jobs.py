@@ -53,7 +53,7 @@ def _identity(job: Record) -> Shape:
         "group_name": text_of(job, "group_name"),
         "association_id": 0,
         "cluster": text_of(job, "cluster"),
-        "system_comment": "",
+        "system_comment": text_of(job, "system_comment"),
         "step_id": {
             "sluid": "",
             "job_id": triple(job["job_id"]),

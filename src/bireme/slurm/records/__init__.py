@@ -30,6 +30,7 @@ _OF_ITS_LIFE = {
     "cancelled_by": "uid of who cancelled it",
     "reason": "Slurm's word for why it waits or failed; `None` when there is nothing to say",
     "reasons": "all that blocks it: [{kind, facts, text}]",
+    "system_comment": "what the owner of an idle job was told, or why one was ended for it",
     "submit_time": "when it was submitted",
     "eligible_time": "when it first could have run",
     "accrue_time": "since when its age counts for its priority",

@@ -14,6 +14,8 @@ from typing import Any
 
 from bireme.core.accounts.charging import MAX_TRES
 from bireme.core.explain.wording import sentence
+from bireme.core.idle.shelves import NOTICES
+from bireme.core.idle.wording import notice_text
 from bireme.core.jobs.due import time_limit_s
 from bireme.core.jobs.gates import Met, condition_met
 from bireme.core.jobs.states import base_state, job_reasons, phase_state
@@ -203,6 +205,19 @@ def _nodes_away(view: JobView, unavailable: str) -> str:
     if wanted:
         return f"{ReasonKind.REQUIRED_NODE_NOT_AVAILABLE.value},_UnavailableNodes:{compress(wanted)}"
     return "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions"
+
+
+def _system_comment(view: JobView) -> str:
+    """What the controller says of a job in its own name: what the owner of an idle one was told, and why one was ended
+    or sent back for it."""
+    if isinstance(view.phase, Ending | Finished):
+        why = view.phase.outcome.reason
+    elif isinstance(view.phase, Pending):
+        why = view.job.sent_back_for
+    else:
+        notice = NOTICES.of(view.state).get(view.job.id)
+        return notice_text(notice) if notice is not None else ""
+    return sentence(why) if why is not None and why.kind is ReasonKind.IDLE_GPUS else ""
 
 
 def _reasons(view: JobView) -> list[dict[str, Any]]:
@@ -434,6 +449,7 @@ _FROM_ITS_LIFE: dict[str, Getter] = {
     "cancelled_by": _cancelled_by,
     "reason": _reason,
     "reasons": _reasons,
+    "system_comment": _system_comment,
     "submit_time": lambda view: view.job.submitted_at,
     "eligible_time": _eligible_time,
     "accrue_time": _accrue_time,

@@ -72,6 +72,7 @@ OverSubscribe Contiguous Licenses Network
 Command
 WorkDir
 AdminComment
+SystemComment
 Comment
 StdErr
 StdIn
@@ -205,6 +206,7 @@ def _always(word: str) -> Text:
 
 
 _FROM_ITS_LIFE: dict[str, Text] = {
+    "SystemComment": lambda job, _: f"{job['system_comment']} " if job.get("system_comment") else None,
     "JobId": lambda job, _: str(job["job_id"]),
     "ArrayJobId": _when_said("array_job_id"),
     "ArrayTaskId": _of_array(_array_task),

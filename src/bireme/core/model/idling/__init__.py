@@ -1,0 +1,1 @@
+"""Idle GPUs as values: the policy, what a job was told, and the events."""
