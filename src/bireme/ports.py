@@ -21,6 +21,7 @@ from bireme.core.model.refusals import Caller
 from bireme.core.services.routing_table import Routed
 from bireme.core.state.state import State
 from bireme.core.telemetry.curves import Asked, Column, Curve, Subject
+from bireme.core.telemetry.digest import Digest
 from bireme.core.telemetry.exported import Measured
 from bireme.core.telemetry.metrics import About
 from bireme.core.telemetry.waiting import Waited
@@ -311,6 +312,7 @@ class HistoryQuery:
 
     start: float | None = None
     """Jobs that ended at or after this time."""
+    ended_before: float | None = None
     end: float | None = None
     """Jobs that were submitted before this time."""
     users: tuple[str, ...] = ()
@@ -325,6 +327,8 @@ class HistoryQuery:
     duplicates: bool = False
     """Also the earlier runs of requeued jobs."""
     limit: int | None = None
+    newest: int | None = None
+    """At most so many, those that ended last, the latest first."""
 
 
 class Archive(Protocol):
@@ -465,6 +469,18 @@ class Series(Protocol):
 
     def happenings(self, *, task_prefix: str, uuids: Collection[str], start: float, end: float) -> list[Happened]:
         """Those of tasks whose id begins so, and those of these GPUs, in that time; oldest first."""
+
+    def digest(self, job_id: int, generation: int, start: float, end: float) -> Digest:
+        """Reckoned now, from the curves of that start of a job. Raises SeriesError."""
+
+    def keep_digests(self, made: Sequence[Digest]) -> None:
+        """Of starts that are over, in place of those that are known of them. Kept after `flush`."""
+
+    def digests(self, job_ids: Collection[int]) -> list[Digest]:
+        """Those that are kept, of all starts of these jobs."""
+
+    def digested_until(self) -> float | None:
+        """The latest end of a start whose digest is on disk; None: there is none."""
 
     def thin_out(self, now: float) -> None:
         """Makes old samples coarser and drops the oldest, by what is to be kept. Called now and then, as every ten

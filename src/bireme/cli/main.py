@@ -36,6 +36,7 @@ _OWN_COMMANDS = {
     "top": ("bireme.cli.top.command", "main"),
     "why": ("bireme.cli.why", "main"),
     "idle": ("bireme.cli.idle", "main"),
+    "report": ("bireme.cli.reporting.command", "main"),
     "serve": ("bireme.cli.serving.serve", "main"),
     "services": ("bireme.cli.serving.services", "main"),
     "service": ("bireme.cli.serving.service", "main"),
@@ -80,6 +81,8 @@ A job
   bireme explain train.sh      what would be asked for, line by line; needs no cluster
   bireme why 42                why it waits and when it starts, what would be sooner; how it ended
   bireme timeline 42           all of it on one axis: the wait, places, steps, GPUs, faults, output (--html FILE)
+  bireme report 42             how much of what it had it used, and what would have been enough; also of users and
+                               accounts: --user, --account, --since, with --csv or --html FILE
   bireme logs -f 42            follow a job's output until it ends
   bireme checkpoint            inside a job, after it has saved: that much is not lost if it is preempted
 
@@ -92,7 +95,7 @@ A service: a script that stays up
 
 Slurm's commands, here or on your PATH (each has --help)
   sbatch  srun  salloc  scancel  sattach  scontrol  sacctmgr      do something
-  squeue  sinfo  sacct  sstat  sprio  sshare                      look at something
+  squeue  sinfo  sacct  sstat  seff  sprio  sshare                look at something
 
 bireme --version, bireme help COMMAND. The state lives in BIREME_HOME (now: {home}).
 """

@@ -25,7 +25,7 @@ from bireme.cli.named_files import may_be_read
 from bireme.commands import parcels
 from bireme.daemon.paths import Paths
 
-ANSWERED = frozenset({"sbatch", "scancel", "squeue", "sinfo", "sacct", "sprio", "sshare", "sstat", "scontrol"})
+ANSWERED = frozenset({"sbatch", "scancel", "squeue", "sinfo", "sacct", "seff", "sprio", "sshare", "sstat", "scontrol"})
 """Commands that the daemon answers."""
 _CHANGES = frozenset({"scancel", "scontrol"})
 """Those of them that may change something. (What `sbatch` sends again is the same job, by its key.)"""

@@ -21,6 +21,7 @@ from bireme.slurm.formats.accounting import name_lines
 from bireme.slurm.formats.identity import JobSelector, parse_selectors
 from bireme.slurm.formats.sacct_fields import IN_EVERY_LINE, OVER, SACCT_FIELDS, flags_of, rows_of
 from bireme.slurm.formats.states import job_state
+from bireme.slurm.formats.usage_values import FROM_MEASURED
 from bireme.slurm.hostlist import expand
 from bireme.slurm.json_shapes.accounting import accounting_shapes
 from bireme.slurm.json_shapes.envelope import dump, envelope
@@ -226,6 +227,7 @@ class _Report:
             "name": self.asked.get("name"),
             "steps": None if "allocations" in self.asked else 1,
             "duplicates": 1 if "duplicates" in self.asked else None,
+            "measured": 1 if self._shows_measured() else None,
             "fields": self._fields(),
         }
         try:
@@ -235,6 +237,13 @@ class _Report:
         self.damaged += answer.get("damaged") or []
         jobs: list[dict[str, Any]] = answer["jobs"]
         return [job for job in jobs if self._wanted(job)]
+
+    def _shows_measured(self) -> bool:
+        """What was measured is read for who looks at it alone: the default columns do not."""
+        if "allocations" in self.asked:
+            return False
+        whole = self.asked.keys() & {"json", "yaml"}
+        return bool(whole) or any(column.field.name in FROM_MEASURED for column in self.columns)
 
     def _fields(self) -> str | None:
         """Keys of the records that are chosen by or printed, a hundred less than there are; None: all of them."""

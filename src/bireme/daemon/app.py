@@ -49,12 +49,13 @@ from bireme.daemon.router.steward import RouterSteward
 from bireme.daemon.scaling.keeper import LoadKeeper
 from bireme.daemon.service_news import ServiceNews
 from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
+from bireme.daemon.telemetry.digesting import Run
 from bireme.daemon.telemetry.naming import Naming
 from bireme.daemon.telemetry.process import GathererPlan
 from bireme.daemon.telemetry.station import Station
 from bireme.gather.address import PortError, address_of
 from bireme.gather.serving import KeptPort
-from bireme.ports import Admit, Engine, EngineUnavailable, JournalError, Series, Store, StoreError
+from bireme.ports import Admit, Engine, EngineUnavailable, HistoryQuery, JournalError, Series, Store, StoreError
 from bireme.rationed_log import RationedHandler
 from bireme.runtime.service import Runtime
 from bireme.slurm.conf.diagnostics import ConfigurationError
@@ -214,6 +215,7 @@ class Daemon:
                 fine_s=settings.telemetry_fine_hours * 3600.0,
                 minutes_s=settings.telemetry_minutes_days * _DAY_S,
                 coarse_s=settings.telemetry_coarse_days * _DAY_S,
+                digests_s=settings.telemetry_digests_days * _DAY_S,
             )
             return SqliteSeries(self._paths.series, keeping)
 
@@ -232,10 +234,14 @@ class Daemon:
         def node_metrics() -> str:
             return self._settings.metrics_node_address
 
+        def past(ended_since: float) -> list[Run]:
+            records, _ = store.sound_and_damaged(HistoryQuery(start=ended_since, duplicates=True))
+            return [Run.of_record(record) for record in records if record.get("start_time") is not None]
+
         can = runtime.engine.capabilities
         naming = Naming(lambda: runtime.state, store, numbered=can.queue is not None, pods=can.pods)
         socket_path = self._paths.telemetry_socket
-        return Station(runtime, open_series, interval_s, socket_path, plan, outside, naming, node_metrics)
+        return Station(runtime, open_series, interval_s, socket_path, plan, outside, naming, past, node_metrics)
 
     def _idle_policy(self, settings: Settings, loaded: Loaded) -> IdlePolicy:
         cluster = loaded.cluster

@@ -251,6 +251,11 @@ class Settings:
     telemetry_coarse_days: int = setting(
         365, "telemetry.keep_coarse_days", "How long a sample for each ten minutes is kept."
     )
+    telemetry_digests_days: int = setting(
+        1825,
+        "telemetry.keep_digests_days",
+        "How long is kept what each job did with what it had, in some hundred bytes (docs/report.md).",
+    )
     metrics_address: str = setting(
         "",
         "metrics.address",

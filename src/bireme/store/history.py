@@ -190,10 +190,12 @@ class HistoryReader:
         connection.text_factory = _any_text  # one name that is no text any more must not hide all others
         condition, values = _where(query)
         source = "runs" if query.duplicates else _LATEST_RUNS
-        limit = f" LIMIT {int(query.limit)}" if query.limit is not None else ""
+        order = "runs.job_id, runs.submitted_at, runs.restarts" if query.newest is None else 'runs."end" DESC'
+        most = query.limit if query.newest is None else query.newest
+        limit = f" LIMIT {int(most)}" if most is not None else ""
         found = connection.execute(
             f"SELECT runs.* FROM {source} AS runs LEFT JOIN shapes ON shapes.id = runs.shape WHERE {condition} "
-            f"ORDER BY runs.job_id, runs.submitted_at, runs.restarts{limit}",
+            f"ORDER BY {order}{limit}",
             values,
         ).fetchall()
         sound: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -326,6 +328,8 @@ def _where(query: HistoryQuery) -> tuple[str, list[Any]]:
 
     if query.start is not None:
         require('runs."end" >= ?', query.start)
+    if query.ended_before is not None:
+        require('runs."end" < ?', query.ended_before)
     if query.end is not None:
         require("submitted_at < ?", query.end)
     if query.users or query.uids:

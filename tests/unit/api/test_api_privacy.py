@@ -30,6 +30,7 @@ from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation, Device, GresPool, GresShare, NodeShare
 from bireme.core.model.serving.services import ServiceSpec
 from bireme.core.telemetry.curves import Asked, Curve, Subject
+from bireme.core.telemetry.digest import Digest, GpuDigest, Level
 from bireme.core.telemetry.exported import GpuFigures
 from bireme.core.telemetry.exported import Measured as Figures
 from bireme.core.telemetry.waiting import Waited
@@ -57,6 +58,7 @@ MARKS = {
 """What gives a kind of data away in an answer."""
 HIDDEN_BY = {
     "job": {"jobs"},
+    "report": {"jobs", "usage"},
     "service": {"jobs"},
     "account": {"accounts"},
     "user": {"users", "accounts"},
@@ -67,6 +69,7 @@ HIDDEN_BY = {
 }
 KNOWS = {
     "job": {OWNER, COORDINATOR, OPERATOR, ADMIN},
+    "report": {OWNER, COORDINATOR, OPERATOR, ADMIN},
     "service": {OWNER, COORDINATOR, OPERATOR, ADMIN},
     "account": {OWNER, COORDINATOR, OPERATOR, ADMIN},
     "user": {OWNER, COORDINATOR, OPERATOR, ADMIN},
@@ -77,6 +80,9 @@ KNOWS = {
 }
 """Who is told all the same."""
 
+ONLY_IN = {"usage": "shares", "report": "/v1/report"}
+"""Kinds whose marks say nothing on other routes than these: there the same words are something else. (`report`: what
+is told of a job in a report of many, which is also what its owner used.)"""
 NOTHING: tuple[str, ...] = ()
 SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/v1/jobs"): ("job",),
@@ -88,6 +94,10 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", f"/v1/jobs/{FORGOTTEN}/why"): ("job",),
     ("GET", f"/v1/jobs/{RUNNING}/steps"): NOTHING,
     ("GET", "/v1/history"): ("job",),
+    ("GET", "/v1/history?steps=1&measured=1"): ("job",),
+    ("GET", f"/v1/jobs/{RUNNING}/report"): ("job",),
+    ("GET", f"/v1/jobs/{FORGOTTEN}/report"): ("job",),
+    ("GET", f"/v1/report?user={OWNER}&start=0&end=2000"): ("report",),
     ("GET", "/v1/services"): ("service",),
     ("GET", f"/v1/services/{SERVICE}"): ("service",),
     ("GET", f"/v1/services/{SERVICE}/wait?timeout=0"): ("service",),
@@ -171,13 +181,18 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "sbatch": (("--wrap", "true"), ("--test-only", "--wrap", "true"), ("-M", "tiny", "--wrap", "true")),
     "scancel": ((str(WAITING),), ("-v", "-u", str(OWNER)), ("-v", "-n", MARKS["job"] + "s"), ("-v", f"{RUNNING}.0")),
     "sstat": (("-j", str(RUNNING)),),
+    "seff": ((str(RUNNING),), (str(FORGOTTEN),)),
 }  # fmt: skip
 """Commands that run in the daemon, with words that show all they can."""
 SHOWN_BY = {
     "squeue": {"job"}, "sacct": {"job"}, "scontrol": {"job", "node", "partition", "reservation", "user"},
     "sinfo": {"node", "partition", "reservation"}, "sshare": {"usage"}, "sprio": set(), "sstat": set(), "sbatch": set(),
+    "seff": {"job"},
     "scancel": set(),
 }  # fmt: skip
+
+
+FULL = Level(100.0, 100.0)
 
 
 class Measured:
@@ -213,6 +228,12 @@ class Measured:
 
     def subjects(self, about: Any, *_: Any) -> list[Subject]:
         return [Subject(about, "n1", MARKS["job"])]
+
+    def digest(self, job_id: int, generation: int, start: float, end: float) -> Digest:
+        return Digest(job_id, generation, start, end, gpus=(GpuDigest("n1", MARKS["job"], False, 1.0, 1.0, "x", FULL),))
+
+    def digests(self, job_ids: Any) -> list[Digest]:
+        return []
 
     def read(self, asked: Asked) -> list[Curve]:
         one = np.array([1.0])
@@ -308,9 +329,9 @@ def test_a_route_shows_what_is_private_to_those_alone_who_may_know(
     served.private(word)
     for uid in (OWNER, STRANGER, COORDINATOR, OPERATOR, ADMIN):
         _, text = served.ask(*route, uid)
-        for kind, mark in MARKS.items():
+        for kind, mark in {**MARKS, "report": MARKS["job"]}.items():
             hidden = word in HIDDEN_BY[kind] and uid not in KNOWS[kind]
-            if hidden and (kind != "usage" or "shares" in route[1]):
+            if hidden and ONLY_IN.get(kind, "") in route[1]:
                 assert mark not in text, f"{uid} learns of a {kind} from {route[1]}"
             elif kind in SHOWS[route]:
                 assert mark in text, f"{uid} may know of the {kind} and is not told by {route[1]}: {text}"

@@ -30,7 +30,20 @@ from bireme.api.problems import MOST_BESIDE, ProblemError, read_body
 from bireme.api.routing import OUT_OF_DATE, Context, Routes, flag
 from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, WITHIN_KEY, Callers, group_id, is_gone, user_id
 from bireme.api.serving.unread import UNREFUSED_KEY
-from bireme.commands import parcels, sacct, sbatch, scancel, scontrol, shown, sinfo, sprio, squeue, sshare, sstat
+from bireme.commands import (
+    parcels,
+    sacct,
+    sbatch,
+    scancel,
+    scontrol,
+    seff,
+    shown,
+    sinfo,
+    sprio,
+    squeue,
+    sshare,
+    sstat,
+)
 from bireme.commands.refused import ApiError, refusal_in
 from bireme.commands.surroundings import OWN_COMMAND, NearError, Port, surrounded_by
 from bireme.core.model.refusals import Caller
@@ -46,6 +59,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "squeue": squeue.main,
     "sinfo": sinfo.main,
     "sacct": sacct.main,
+    "seff": seff.main,
     "sprio": sprio.main,
     "sshare": sshare.main,
     "sstat": sstat.main,

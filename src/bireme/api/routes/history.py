@@ -9,6 +9,7 @@ from fastapi import Request, Response
 
 from bireme.api import listing
 from bireme.api.answers import Recipe
+from bireme.api.reported import add_measured
 from bireme.api.routing import Context, Routes, fields_of, flag, is_id, number, words
 from bireme.api.serving.slices import as_of_now, slices_of
 from bireme.api.targets import NamedJobs, named_jobs
@@ -36,6 +37,7 @@ _BEING_WRITTEN_S = 10.0
     job="Job ids as people write them: 1,2_3,4_[1-3].",
     steps="1: with the steps of each job, under `steps`.",
     duplicates="1: also the earlier runs of requeued jobs.",
+    measured="1: with what was measured of each step, under `measured` of its `usage` (with `steps`).",
     fields="Only these fields of each record.",
 )
 async def history(api: Context, request: Request) -> Response:
@@ -45,19 +47,9 @@ async def history(api: Context, request: Request) -> Response:
     """
     named = named_jobs(request.query_params.get("job", ""))
     query = _query(request, named)
-    queue = api.cluster.engine.capabilities.queue
-    if queue is not None:
-        await queue.catch_up(list(dict.fromkeys(job_id for job_id, _ in query.jobs)))
-        await api.cluster.settled()
-    # Memory first: what ends while the store is asked is then in both of them, and never in neither.
-    remembered = await _remembered(api, request, query, named)
-    stored, damaged = await api.in_thread(request, api.archive.sound_and_damaged, query)
-    caller = api.caller(request)
-    if damaged and api.viewer(caller).hidden("jobs"):
-        damaged = [f"{len(damaged)} records are not what was written"]
-    both = _merged(stored, remembered, duplicates=query.duplicates)
-    visible = [record for record in both if api.sees(caller, record["user_id"], record.get("account") or "")]
-    records = sorted(visible, key=_place)
+    records, damaged = await runs_told(api, request, query, named)
+    if query.with_steps and flag(request, "measured"):
+        await add_measured(api, request, records)
     fields = fields_of(request)
     kept = {*fields, "steps"} if query.with_steps else set(fields)
 
@@ -70,6 +62,25 @@ async def history(api: Context, request: Request) -> Response:
         return {"now": api.now(), **({"damaged": _some(damaged)} if damaged else {})}
 
     return await api.in_slices(request, Recipe("jobs", lambda: records, shown, beside))
+
+
+async def runs_told(
+    api: Context, request: Request, query: HistoryQuery, named: NamedJobs | None
+) -> tuple[Records, list[str]]:
+    """The runs that the caller may see, oldest first, and which could not be read, in words."""
+    queue = api.cluster.engine.capabilities.queue
+    if queue is not None:
+        await queue.catch_up(list(dict.fromkeys(job_id for job_id, _ in query.jobs)))
+        await api.cluster.settled()
+    # Memory first: what ends while the store is asked is then in both of them, and never in neither.
+    remembered = await _remembered(api, request, query, named)
+    stored, damaged = await api.in_thread(request, api.archive.sound_and_damaged, query)
+    caller = api.caller(request)
+    if damaged and api.viewer(caller).hidden("jobs"):
+        damaged = [f"{len(damaged)} records are not what was written"]
+    both = _merged(stored, remembered, duplicates=query.duplicates)
+    visible = [record for record in both if api.sees(caller, record["user_id"], record.get("account") or "")]
+    return sorted(visible, key=_place), damaged
 
 
 def _some(damaged: list[str]) -> list[str]:
@@ -96,13 +107,13 @@ def _query(request: Request, named: NamedJobs | None) -> HistoryQuery:
         partitions=words(request, "partition"),
         states=words(request, "state"),
         names=words(request, "name"),
-        jobs=() if named is None else tuple(_asked(named)),
+        jobs=() if named is None else tuple(asked_of(named)),
         with_steps=flag(request, "steps"),
         duplicates=flag(request, "duplicates"),
     )
 
 
-def _asked(named: NamedJobs) -> Iterator[tuple[int, range | None]]:
+def asked_of(named: NamedJobs) -> Iterator[tuple[int, range | None]]:
     """As the store wants it; of a component all of its job, which has a row for each."""
     for job_id in {*named.whole, *(job_id for job_id, _ in named.components)}:
         yield job_id, None

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from bireme.api import listing
+from bireme.api import listing, reported
 from bireme.api.answers import Recipe
 from bireme.api.passing import passed_on
 from bireme.api.problems import ProblemError, answer
@@ -170,10 +170,21 @@ def _step_target(request: Request) -> Target:
 
 @routes.get("/v1/jobs/{job}/usage")
 async def live_usage(api: Context, request: Request) -> Response:
-    """What the running steps of a job use right now (`sstat`). Only for the owner and operators."""
+    """What the running steps of a job use right now (`sstat`). Only for the owner and operators.
+
+    Under `measured` of each: what was measured of it from its start until now.
+    """
     job = requests.find(api.cluster.state, one_target(request.path_params["job"]))[0]
     if not api.caller(request).may_change(job.spec.owner.uid):
         raise Refusal(Why.ACCESS_DENIED)
     if job.allocation is None:
         raise Refusal(Why.JOB_PENDING)
-    return answer({"steps": await api.cluster.engine.live_usage(job.id)})
+    steps = dict(await api.cluster.engine.live_usage(job.id))
+    series, now = reported.series_of(api), api.now()
+    if series is not None:
+        (record,) = listing.records_of(api.cluster.state, [job], now, ("job_id", "generation", "start_time", "state"))
+        digest = await api.in_thread(request, reported.live_digest, series, record, now)
+        for label, measured in (reported.measured_steps(digest) if digest is not None else {}).items():
+            if label in steps:
+                steps[label] = {**steps[label], "measured": measured}
+    return answer({"steps": steps})

@@ -76,6 +76,13 @@ def _of_share(share: NodeShare, uuids: Mapping[int, str]) -> list[HeldGpu]:
     return [HeldGpu(share.node, uuids[index], shared) for index, shared in rows if index in uuids]
 
 
+def uuids_of(node: NodeConfig, cards: Iterable[Card]) -> dict[int, str]:
+    """Of a node's GPUs whose UUID is known, by their numbers there."""
+    mine = [card for card in cards if card.node == node.name]
+    said = {card.number: card.uuid for card in mine if card.number is not None}
+    return said | _uuids(node, {(card.node, card.minor): card.uuid for card in mine if card.minor is not None})
+
+
 def _uuids(node: NodeConfig, known: Mapping[tuple[str, int], str]) -> dict[int, str]:
     """By the GPU's number on the node."""
     devices = [device for pool in node.gres if pool.name == "gpu" for device in pool.devices]

@@ -61,6 +61,10 @@ class Gatherer:
     """What counters said last."""
     latest: dict[Subject, Latest] = field(default_factory=dict)
     heard_at: float = 0.0
+    nodes: set[str] = field(default_factory=set)
+    """All that it has told of."""
+    told_at: float = 0.0
+    """The time of its latest round, by the daemon's clock."""
 
 
 def take(gatherer: Gatherer, told: Round, now: float) -> tuple[list[Sampled], list[Happening]]:
@@ -78,6 +82,8 @@ def take(gatherer: Gatherer, told: Round, now: float) -> tuple[list[Sampled], li
     if gatherer.offset_s:
         samples.append(_clock_sample(gatherer, at, told.interval_s))
     gatherer.taken = told.no
+    gatherer.told_at = max(gatherer.told_at, at)
+    gatherer.nodes.update(frame.node for frame in told.frames)
     _forget_the_gone(gatherer, {subject for named in subjects for subject in named})
     return samples, [_put_right(happening, gatherer.offset_s) for happening in told.happenings]
 
@@ -96,6 +102,21 @@ def newest(gatherer: Gatherer, now: float) -> dict[Subject, dict[str, float]]:
         if subject in found and name not in found[subject] and abs(now - reading.at) <= COUNTED_S:
             found[subject][name] = reading.value
     return found
+
+
+def starts_in(samples: Iterable[Sampled]) -> set[tuple[int, int]]:
+    """The jobs and generations whose tasks are in there."""
+    names = {
+        tuple(subject.id.split(".", 2)[:2])
+        for one in samples
+        for subject in one.subjects
+        if subject.about in ("task", "use")
+    }
+    return {(int(name[0]), int(name[1])) for name in names if len(name) == 2 and all(map(_is_number, name))}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 16
 
 
 def _offset(told: Round, now: float) -> float:

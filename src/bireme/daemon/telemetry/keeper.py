@@ -22,11 +22,12 @@ from typing import Protocol, TypeVar
 
 from bireme.core.model import events as e
 from bireme.core.state.state import State
-from bireme.core.telemetry.attribution import Card, number_of
+from bireme.core.telemetry.attribution import Card, number_of, uuids_of
 from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
 from bireme.core.telemetry.waiting import Waited
 from bireme.daemon.telemetry import intake
+from bireme.daemon.telemetry.digesting import Digester, Name, Run
 from bireme.daemon.telemetry.intake import Gatherer
 from bireme.daemon.telemetry.ownership import Ownership
 from bireme.daemon.telemetry.trail import Trail
@@ -72,15 +73,27 @@ class Picture:
     """The latest, oldest first."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What a message of a gatherer means for what is followed on the loop."""
+
+    cards: tuple[Card, ...] | None = None
+    """All that are known, if they are others now."""
+    starts: frozenset[Name] | set[Name] = frozenset()
+    """Of jobs, whose tasks it told of."""
+
+
 class TelemetryKeeper:
-    """`open_series` may fail, and is then tried again; `interval_s`: how often gatherers are to look; `node_metrics`:
-    where they serve their own pages for Prometheus, empty for nowhere."""
+    """`open_series` may fail, and is then tried again; `interval_s`: how often gatherers are to look; `past`: starts of
+    jobs that ended at or after a time; `node_metrics`: where gatherers serve their own pages for Prometheus, empty for
+    nowhere."""
 
     def __init__(
         self,
         cluster: Cluster,
         open_series: Callable[[], Series],
         interval_s: Callable[[], float],
+        past: Callable[[float], Sequence[Run]] = lambda _: (),
         node_metrics: Callable[[], str] = str,
     ) -> None:
         self._cluster, self._open_series = cluster, open_series
@@ -89,6 +102,7 @@ class TelemetryKeeper:
         self._gatherers: dict[str, Gatherer] = {}
         self._ownership = Ownership(())
         self._trail = Trail()
+        self._digester = Digester(cluster.clock, past)
         self._happenings: list[m.Happening] = []
         self._happened: Counter[tuple[str, str]] = Counter()
         """By node and kind, since this daemon started."""
@@ -102,10 +116,16 @@ class TelemetryKeeper:
         self._flushed: list[Callable[[dict[str, int]], None]] = []
         self._leave: Callable[[], None] = lambda: None
         self._work: tuple[asyncio.Task[None], ...] = ()
+        self._changed = asyncio.Event()
+        """Whose GPUs they are."""
 
     def begin(self) -> None:
         self._leave = self._cluster.subscribe(self._committed)
-        self._work = (asyncio.create_task(self._keep()), asyncio.create_task(self._follow_waits()))
+        self._digester.runs.all(self._cluster.state, self._cluster.clock.now())
+        self._digester.begin(lambda: self.series, self._told_until, self._uuid_of)
+        self._work = tuple(
+            asyncio.create_task(work()) for work in (self._keep, self._follow_waits, self._note_holdings)
+        )
 
     async def close(self) -> None:
         """Writes what was taken in."""
@@ -114,6 +134,7 @@ class TelemetryKeeper:
             work.cancel()
             with suppress(asyncio.CancelledError):
                 await work
+        await self._digester.close()
         with suppress(SeriesError):
             await self._write(everything=True)
         await self._aside(self._close_series)
@@ -138,10 +159,11 @@ class TelemetryKeeper:
     async def hear(self, gatherer_id: str, read: Callable[[], m.AnyTold]) -> None:
         """Takes in a message of a gatherer that was greeted; `read` gives it. Raises ProtocolError."""
         now = self._cluster.clock.now()
-        cards = await self._aside(lambda: self._hear(self._gatherers[gatherer_id], read(), now))
-        if cards is not None:
-            self._ownership.cards = cards
-            self._unheld += self._ownership.all_changes(self._cluster.state, now)
+        heard = await self._aside(lambda: self._hear(self._gatherers[gatherer_id], read(), now))
+        self._digester.heard_of(heard.starts)
+        if heard.cards is not None:
+            self._ownership.cards = heard.cards
+            self._change(self._ownership.all_changes(self._cluster.state, now))
 
     @property
     def cards(self) -> tuple[Card, ...]:
@@ -191,12 +213,11 @@ class TelemetryKeeper:
         found.taken = max(found.taken, found.kept)
         return found
 
-    def _hear(self, gatherer: Gatherer, told: m.AnyTold, now: float) -> tuple[Card, ...] | None:
-        """All cards that are known, if they are others now."""
+    def _hear(self, gatherer: Gatherer, told: m.AnyTold, now: float) -> _Heard:
         if isinstance(told, m.Devices):
             gatherer.devices = {device.uuid: device for device in told.devices}
             gatherer.slurm_files = tuple(told.slurm_files)
-            return self._cards()
+            return _Heard(cards=self._cards())
         if isinstance(told, m.Round) and self.series is not None:
             samples, happenings = intake.take(gatherer, told, now)
             if samples:
@@ -204,7 +225,8 @@ class TelemetryKeeper:
             self.series.note_happenings([_happened(each) for each in happenings])
             self._happenings = [*self._happenings, *happenings][-_HAPPENINGS_AT_MOST:]
             self._happened.update((happening.node, happening.kind) for happening in happenings)
-        return None
+            return _Heard(starts=intake.starts_in(samples))
+        return _Heard()
 
     def _figures(self, now: float) -> tuple[list[GpuFigures], list[NodeFigures], dict[tuple[str, str], int]]:
         """Of what two gatherers tell (one took another's place) the newer counts: a sample stands once on a page."""
@@ -273,8 +295,21 @@ class TelemetryKeeper:
 
     def _committed(self, events: Sequence[e.Recorded]) -> None:
         now = self._cluster.clock.now()
-        self._unheld += self._ownership.changes_after(self._cluster.state, events, now)
+        self._change(self._ownership.changes_after(self._cluster.state, events, now))
+        self._digester.runs.after(self._cluster.state, events, now)
         self._trail.after(self._cluster.state, events)
+
+    def _change(self, holdings: Sequence[Holding]) -> None:
+        self._unheld += holdings
+        if holdings:
+            self._changed.set()
+
+    async def _note_holdings(self) -> None:
+        """At once, for who looks at a job that has just begun; on disk they are with the next flush."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._hand_over()
 
     async def _follow_waits(self) -> None:
         """Looks at what keeps jobs waiting, so seldom that it costs nobody anything."""
@@ -291,6 +326,18 @@ class TelemetryKeeper:
     def waits_now(self, job_id: int) -> Waited | None:
         """What keeps a job waiting, and since when, where it waits; it may not be written yet."""
         return self._trail.open_span(job_id)
+
+    def _uuid_of(self, node: str, index: int) -> str:
+        known = self._cluster.state.nodes.get(node)
+        return uuids_of(known.config, self._ownership.cards).get(index, "") if known is not None else ""
+
+    def _told_until(self) -> dict[str, float]:
+        """By node: until when its gatherer has told of it."""
+        until: dict[str, float] = {}
+        for gatherer in tuple(self._gatherers.values()):
+            for node in tuple(gatherer.nodes):
+                until[node] = max(until.get(node, 0.0), gatherer.told_at)
+        return until
 
     async def _keep(self) -> None:
         thinned_at = self._cluster.clock.now()
@@ -316,6 +363,7 @@ class TelemetryKeeper:
         self._ownership = Ownership(known)
         self._ownership.cards = cards
         self._unheld = self._ownership.all_changes(self._cluster.state, self._cluster.clock.now())
+        self._changed.set()
 
     async def _write(self, *, everything: bool = False) -> dict[str, int]:
         """`everything`: also waits that have just begun. What could not be written stays with the series."""

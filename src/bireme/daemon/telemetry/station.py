@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from bireme.core.telemetry.attribution import Card
 from bireme.core.telemetry.exported import Measured
 from bireme.core.telemetry.waiting import Waited
 from bireme.daemon.telemetry import process
+from bireme.daemon.telemetry.digesting import Run
 from bireme.daemon.telemetry.door import Door
 from bireme.daemon.telemetry.keeper import Cluster, TelemetryKeeper
 from bireme.daemon.telemetry.naming import Naming
@@ -32,7 +33,8 @@ _MOST_PAUSE_S = 60.0
 
 class Station:
     """`plan`: how this machine's gatherer is started; None: there is none to be kept up here. `outside`: the folder of
-    the door for other machines, and where it is to be (`telemetry.listen`); `naming`: what they call jobs."""
+    the door for other machines, and where it is to be (`telemetry.listen`); `naming`: what they call jobs; `past`:
+    starts of jobs that ended at or after a time."""
 
     def __init__(
         self,
@@ -43,9 +45,10 @@ class Station:
         plan: Callable[[], GathererPlan | None],
         outside: Callable[[], tuple[str, str]],
         naming: Naming,
+        past: Callable[[float], Sequence[Run]],
         node_metrics: Callable[[], str] = str,
     ) -> None:
-        self.keeper = TelemetryKeeper(cluster, open_series, interval_s, node_metrics)
+        self.keeper = TelemetryKeeper(cluster, open_series, interval_s, past, node_metrics)
         self._door = Door(socket, self.keeper)
         self._outside = Outside(self.keeper, naming, outside)
         self._plan = plan

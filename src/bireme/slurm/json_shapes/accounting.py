@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bireme.slurm.formats.job_values import FINISHED, base_state, error_file
+from bireme.slurm.formats.usage_values import Of, energy_j, figure
 from bireme.slurm.formats.values import Record
 from bireme.slurm.hostlist import expand
 from bireme.slurm.job_fields.row import Place
@@ -29,6 +30,8 @@ def _tres_names(jobs: Iterable[Record]) -> Iterator[str]:
         yield from job.get("tres_requested") or ()
         for step in job.get("steps") or ():
             yield from step.get("tres_allocated") or ()
+            usage = step.get("usage") or {}
+            yield from (tres for tres, name in _GPU_FIGURES.items() if figure(usage, name) is not None)
 
 
 def _job_shape(job: Record, ids: Mapping[str, int]) -> Shape:
@@ -149,7 +152,7 @@ def _step_times(step: Record) -> Shape:
 
 def _step_shape(job: Record, step: Record, ids: Mapping[str, int]) -> Shape:
     nodes = step.get("node_list") or ""
-    usage = {"min": [], "average": [_NO_ENERGY], "total": [_NO_ENERGY]}
+    usage = step.get("usage") or {}
     return {
         "time": _step_times(step),
         "exit_code": exit_shape(step.get("exit_code"), step.get("exit_signal")),
@@ -158,19 +161,55 @@ def _step_shape(job: Record, step: Record, ids: Mapping[str, int]) -> Shape:
         "CPU": _frequency(asked=step["step_id"] in ("batch", "extern")),
         "kill_request_user": str(step["cancelled_by"]) if step.get("cancelled_by") is not None else "",
         "state": [step.get("state") or ""],
-        "statistics": {"CPU": {"actual_frequency": 0}, "energy": {"consumed": triple(0)}},
+        "statistics": {"CPU": {"actual_frequency": 0}, "energy": {"consumed": triple(energy_j(usage))}},
         "step": {"id": f"{job['job_id']}.{step['step_id']}", "name": step.get("name") or "", **_NO_FILES},
         "submit_line": step.get("submit_line") or "",
         "task": {"distribution": str(step.get("layout") or "Unknown")},
         "tres": {
-            "requested": {"max": _peaks(step.get("usage") or {}), **usage},
-            "consumed": {"max": [], **usage},
+            "requested": {
+                "max": [*_peaks(usage), *_measured(usage, ids, "most")],
+                "min": _measured(usage, ids, "least"),
+                "average": [_energy(usage, "mean"), *_measured(usage, ids, "mean")],
+                "total": [_energy(usage, "total"), *_measured(usage, ids, "total")],
+            },
+            "consumed": {
+                "max": _written(usage, "most"),
+                "min": _written(usage, "least"),
+                "average": [_NO_ENERGY, *_written(usage, "mean")],
+                "total": [_NO_ENERGY, *_written(usage, "total")],
+            },
             "allocated": tres_list(step.get("tres_allocated"), ids),
         },
     }
 
 
 _NO_ENERGY = {"type": "energy", "name": "", "id": 3, "count": 0}
+_DISK = ("fs", "disk", 6)
+_GPU_FIGURES = {"gres/gpumem": "gpu_memory_mib", "gres/gpuutil": "gpu_util"}
+_FACTORS = {"read_kib": 1024, "written_kib": 1024, "gpu_memory_mib": 1 << 20}
+"""What is told in bytes."""
+
+
+def _energy(usage: Mapping[str, Any], of: Of) -> Shape:
+    return {**_NO_ENERGY, "count": energy_j(usage, of)}
+
+
+def _measured(usage: Mapping[str, Any], ids: Mapping[str, int], of: Of) -> list[Shape]:
+    """What was seen of the step's tasks besides memory: pages, what was read, and the GPUs."""
+    named = [("fs", "disk", 6, "read_kib"), ("pages", "", 8, "pages")]
+    named += [("gres", tres.partition("/")[2], ids.get(tres, 0), name) for tres, name in _GPU_FIGURES.items()]
+    return [_figure(found, each, of) for each in named if (found := figure(usage, each[3])) is not None]
+
+
+def _written(usage: Mapping[str, Any], of: Of) -> list[Shape]:
+    found = figure(usage, "written_kib")
+    return [] if found is None else [_figure(found, (*_DISK, "written_kib"), of)]
+
+
+def _figure(found: Mapping[str, Any], named: tuple[str, str, int, str], of: Of) -> Shape:
+    kind, name, identity, of_step = named
+    shape = {"type": kind, "name": name, "id": identity, "count": int(found[of] * _FACTORS.get(of_step, 1))}
+    return shape if of not in ("least", "most") else {**shape, "task": found[f"{of}_task"], "node": found[f"{of}_node"]}
 
 
 def _peaks(usage: Mapping[str, Any]) -> list[Shape]:

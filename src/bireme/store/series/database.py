@@ -56,10 +56,15 @@ _STORIES = (
     "CREATE INDEX happened_to_gpu ON happened (uuid, at)",
     "CREATE INDEX happened_to_task ON happened (task)",
 )
-_SCHEMA = (*_FIRST_SCHEMA, *_STORIES)
+_DIGESTS = (
+    "CREATE TABLE digests (job_id INTEGER NOT NULL, generation INTEGER NOT NULL, since REAL NOT NULL, "
+    "until REAL NOT NULL, data BLOB NOT NULL, sum INTEGER NOT NULL, PRIMARY KEY (job_id, generation))",
+    "CREATE INDEX digests_by_end ON digests (until)",
+)
+_SCHEMA = (*_FIRST_SCHEMA, *_STORIES, *_DIGESTS)
 SCHEMAS = {1: _FIRST_SCHEMA, 2: _SCHEMA}
 """By version. An older file gets what it lacks when it is opened to be written."""
-TABLES = ("about", "gatherers", "rounds", "series", "subjects", "chunks", "held", "waited", "happened")
+TABLES = ("about", "gatherers", "rounds", "series", "subjects", "chunks", "held", "waited", "happened", "digests")
 
 
 class DamagedError(Exception):

@@ -14,7 +14,7 @@ from typing import Any
 
 from bireme.ports import SeriesError
 from bireme.store.checks import is_row
-from bireme.store.series import columns, fresh
+from bireme.store.series import columns, digests, fresh
 from bireme.store.series.columns import ColumnsError
 from bireme.store.series.database import SCHEMAS, TABLES, DamagedError, check_file, check_schema, connect_to_inspect
 from bireme.store.series.fresh import RoundsError
@@ -58,6 +58,8 @@ def _can_be_read(table: str, row: tuple[Any, ...]) -> bool:
             columns.decode(row[1])
         elif table == "rounds":
             fresh.decode(row[3])
-    except (ColumnsError, RoundsError):
+        elif table == "digests":
+            digests.decode(row[4])
+    except (ColumnsError, RoundsError, digests.DigestError):
         return False
     return True

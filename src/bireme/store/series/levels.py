@@ -41,6 +41,8 @@ class Keeping:
     fine_s: float = DAY_S
     minutes_s: float = 7 * DAY_S
     coarse_s: float = 365 * DAY_S
+    digests_s: float = 5 * 365 * DAY_S
+    """Digests of starts (`digests`), which take little room."""
 
     def of(self, level: Level) -> float:
         return (self.fine_s, self.minutes_s, self.coarse_s)[level.no]

@@ -20,10 +20,11 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from bireme.core.telemetry.curves import Asked, Curve, Subject
+from bireme.core.telemetry.digest import Digest
 from bireme.core.telemetry.metrics import About
 from bireme.core.telemetry.waiting import Waited
 from bireme.ports import Happened, Holding, Sampled, SeriesError
-from bireme.store.series import fresh, held_gpus, reading, stories, subjects, thinning
+from bireme.store.series import digesting, digests, fresh, held_gpus, reading, stories, subjects, thinning
 from bireme.store.series.compacting import compact
 from bireme.store.series.database import (
     Damage,
@@ -69,6 +70,8 @@ class SqliteSeries:
         self._holdings: dict[tuple[int, int, str], Holding] = {}
         self._waits: dict[tuple[int, float], Waited] = {}
         self._happenings: list[Happened] = []
+        self._digests: dict[tuple[int, int], Digest] = {}
+        """That wait to be written."""
         self._figures = 0
         """In all batches."""
         self._trouble = ""
@@ -157,6 +160,10 @@ class SqliteSeries:
         with self._memory:
             self._happenings = [*self._happenings, *happenings][-stories.MOST_TOLD :]
 
+    def keep_digests(self, made: Sequence[Digest]) -> None:
+        with self._memory:
+            self._digests |= {(one.job_id, one.generation): one for one in made}
+
     def flush(self) -> Mapping[str, int]:
         with self._writing, self._mending():
             self._open_again()
@@ -233,7 +240,8 @@ class SqliteSeries:
             for _, batch in waiting:
                 batch.closed = True
             holdings, waits, happenings = dict(self._holdings), dict(self._waits), tuple(self._happenings)
-        if not (waiting or holdings or waits or happenings):
+            made = dict(self._digests)
+        if not (waiting or holdings or waits or happenings or made):
             return
         rows = []
         for _, batch in waiting:
@@ -248,6 +256,7 @@ class SqliteSeries:
             held_gpus.write(connection, list(holdings.values()), self._damage)
             stories.write_waits(connection, waits.values())
             stories.write_happenings(connection, happenings)
+            digests.write(connection, made.values())
         with self._memory:
             for row, (gatherer, batch) in zip(rows, waiting):
                 batch.row = row
@@ -256,6 +265,7 @@ class SqliteSeries:
             self._waits = {name: one for name, one in self._waits.items() if one is not waits.get(name)}
             written = set(map(id, happenings))
             self._happenings = [one for one in self._happenings if id(one) not in written]
+            self._digests = {name: one for name, one in self._digests.items() if one is not made.get(name)}
 
     def _flushed(self) -> dict[str, list[Batch]]:
         with self._memory:
@@ -342,6 +352,28 @@ class SqliteSeries:
         nothing: list[Holding] = []
         kept, _ = self._look(lambda connection: held_gpus.read_open(connection, self._damage), nothing)
         return [one for one in self._with_waiting(kept) if one.end is None]
+
+    def digest(self, job_id: int, generation: int, start: float, end: float) -> Digest:
+        held = [one for one in self.holdings(job_id=job_id, start=start, end=end) if one.generation == generation]
+        prefix = f"{job_id}.{generation}."
+
+        def measured(about: About) -> list[Subject]:
+            return self.subjects(about, prefix, start, end)
+
+        return digesting.made(self.read, measured, held, (job_id, generation, start, end))
+
+    def digests(self, job_ids: Collection[int]) -> list[Digest]:
+        nothing: list[Digest] = []
+        asked = list(dict.fromkeys(job_ids))
+        kept, _ = self._look(lambda connection: digests.of_jobs(connection, asked, self._damage), nothing)
+        found = {(one.job_id, one.generation): one for one in kept}
+        with self._memory:
+            found |= {name: one for name, one in self._digests.items() if name[0] in job_ids}
+        return list(found.values())
+
+    def digested_until(self) -> float | None:
+        newest, _ = self._look(digests.newest_end, None)
+        return newest
 
     def _with_waiting(self, kept: Sequence[Holding]) -> list[Holding]:
         found = {(one.job_id, one.generation, one.uuid): one for one in kept}

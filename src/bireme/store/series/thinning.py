@@ -36,6 +36,7 @@ def thin_out(disk: Disk, keeping: Keeping, now: float) -> None:
         connection.execute("DELETE FROM held WHERE until < ?", (oldest,))
         connection.execute("DELETE FROM gatherers WHERE at < ?", (oldest,))
         stories.drop_old(connection, oldest)
+        connection.execute("DELETE FROM digests WHERE until < ?", (now - keeping.digests_s,))
         disk.keep("thinned at", int(now))
     disk.horizons.thinned_at = int(now)
 

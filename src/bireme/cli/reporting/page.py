@@ -1,0 +1,180 @@
+"""A report as one page of HTML: styles and plots are in it, nothing is fetched, it is light or dark as its reader is.
+
+Invariant: every text that came from somebody is escaped; a page has no script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from bireme.cli.reporting import text
+from bireme.cli.reporting.text import Stamp, Told
+
+_STYLE = """
+:root{color-scheme:light dark;--ink:#1b1f24;--soft:#59636e;--line:#d1d9e0;--ground:#fff;--used:#2a9d5c;--unused:#d9534f;
+--unmeasured:#c9ced6}
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;--ground:#0d1117;--used:#3fb970;
+--unused:#f0716d;--unmeasured:#4b535d}}
+*{box-sizing:border-box}body{margin:2rem auto;max-width:72rem;padding:0 1rem;background:var(--ground);color:var(--ink);
+font:15px/1.5 system-ui,sans-serif}h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}p{color:var(--soft)}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}.wide{overflow-x:auto}
+th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+th:first-child,td:first-child,td.text,th.text{text-align:left}th{color:var(--soft);font-weight:600}
+svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font:12px system-ui,sans-serif}
+.used{fill:var(--used)}.unused{fill:var(--unused)}.unmeasured{fill:var(--unmeasured)}
+.key span{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}
+.key .used{background:var(--used)}.key .unused{background:var(--unused)}.key .unmeasured{background:var(--unmeasured)}
+ul{padding-left:1.2rem}
+"""
+_KEY = (
+    '<p class="key"><span class="used"></span>used<span class="unused"></span>measured and unused'
+    '<span class="unmeasured"></span>not measured</p>'
+)
+_WIDTH, _LEFT, _ROW, _HEIGHT = 900, 150, 26, 220
+_MOST_BARS = 40
+Part = tuple[str, float, float, float]
+"""A label, and what was used, unused and not measured."""
+
+
+def of_many(told: Told, stamp: Stamp) -> str:
+    heading = f"{text.title(told)}, {stamp(told['start'])} to {stamp(told['end'])}"
+    if not told["total"]["starts"]:
+        return _page(heading, ["<p>No run ended or goes on in this time that you may see.</p>"])
+    return _page(heading, _many(told, stamp))
+
+
+def _many(told: Told, stamp: Stamp) -> Iterator[str]:
+    yield f"<p>{escape(text.shares_line(told['total']))}</p>"
+    by_gpu = told["total"]["gpu_held_s"] > 0
+    yield f"<h2>{'GPU' if by_gpu else 'CPU'}-hours by {'day' if told['period_s'] <= 86_400 else 'week'}</h2>{_KEY}"
+    yield _columns([_part(stamp(row["start"])[:10], row, by_gpu) for row in told["periods"]])
+    for name, key in (("account", "accounts"), ("user", "users")):
+        yield f"<h2>By {name}, worst first</h2>"
+        yield _bars([_part(str(row[name] or "-"), row, by_gpu) for row in told[key][:_MOST_BARS]])
+        yield _table((name, *text.COLUMNS), [(str(row[name] or "-"), *text.cells(row)) for row in told[key]])
+    yield "<h2>Worst runs</h2>"
+    yield _table(
+        ("job", "name", "user", "GPUs", "time", "GPU use", "GPU-h unused", "never used", "CPU use"),
+        [_run(job) for job in told["jobs"]],
+        texts=(1, 2),
+    )
+
+
+def _part(label: str, total: Told, by_gpu: bool) -> Part:
+    if by_gpu:
+        return label, total["gpu_used_s"], total["gpu_unused_s"], total["gpu_unmeasured_s"]
+    used = min(total["cpu_used_s"], total["cpu_counted_s"])
+    return label, used, total["cpu_counted_s"] - used, total["cpu_held_s"] - total["cpu_counted_s"]
+
+
+def _run(job: Told) -> tuple[str, ...]:
+    had, used = job["had"], job["efficiency"]
+    known = used["gpu_use"] is not None
+    return (
+        str(job["job"]),
+        str(job["name"] or ""),
+        had["user"],
+        str(had["gpus"]),
+        text.clock(had["elapsed_s"]),
+        text.percent(used["gpu_use"]) if known else "-",
+        text.hours(used["gpu_unused_s"]) if known else "-",
+        str(used["gpus_never_used"]) if known else "-",
+        text.percent(used["cpu_use"]) if used["cpu_use"] is not None else "-",
+    )
+
+
+def of_jobs(told: Told, stamp: Stamp) -> str:
+    jobs = told["jobs"]
+    heading = f"Job {jobs[0]['job']}" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    return _page(heading, (part for job in jobs for part in _job(job, stamp)))
+
+
+def _job(job: Told, stamp: Stamp) -> Iterator[str]:
+    had, digest = job["had"], job["digest"]
+    yield f"<h2>{escape(str(job['job']))} ({escape(str(job['name'] or ''))}) of {escape(had['user'])}: "
+    yield f"{escape(str(job['state']))}</h2>"
+    if had["start"] is None:
+        yield "<p>It has not started: nothing was used yet.</p>"
+        return
+    yield _table(("", ""), list(text.figures_of(job, stamp)), texts=(1,))
+    if digest is None:
+        yield f"<p>Not measured: {escape(job['unmeasured'])}.</p>"
+    elif digest["gpus"]:
+        yield f"<h2>GPUs</h2>{_KEY}"
+        yield _bars([_gpu_part(gpu) for gpu in digest["gpus"]])
+        yield _listed(text.gpu_line(gpu) for gpu in digest["gpus"])
+    if job["advice"]:
+        yield f"<h2>Advice</h2>{_listed(each['text'] for each in job['advice'])}"
+
+
+def _gpu_part(gpu: Told) -> Part:
+    used = gpu["use"]["mean"] / 100.0 * gpu["measured_s"] if gpu["use"] else 0.0
+    measured = gpu["measured_s"] if gpu["use"] else 0.0
+    return f"{gpu['node']} {gpu['uuid']}", used, measured - used, max(0.0, gpu["held_s"] - measured)
+
+
+# --- parts of a page -------------------------------------------------------------------------------------------------
+
+
+def _page(heading: str, parts: Iterable[str]) -> str:
+    title = escape(heading)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>\n{''.join(parts)}\n</body></html>\n"
+    )
+
+
+def _listed(items: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in items)}</ul>"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: Sequence[int] = ()) -> str:
+    def cells(tag: str, row: Sequence[str]) -> str:
+        marks = [' class="text"' if place in texts else "" for place in range(len(row))]
+        return "".join(f"<{tag}{mark}>{escape(value)}</{tag}>" for mark, value in zip(marks, row, strict=True))
+
+    head = f"<thead><tr>{cells('th', header)}</tr></thead>" if any(header) else ""
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f'<div class="wide"><table>{head}<tbody>{body}</tbody></table></div>'
+
+
+def _bars(parts: Sequence[Part]) -> str:
+    """A lying bar for each, all to one scale."""
+    most = max((sum(amounts) for _, *amounts in parts), default=0.0) or 1.0
+    drawn = []
+    for place, (label, *amounts) in enumerate(parts):
+        y, x = place * _ROW + 4, float(_LEFT)
+        drawn.append(f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(_short(label))}</text>')
+        for name, amount in zip(("used", "unused", "unmeasured"), amounts, strict=True):
+            width = amount / most * (_WIDTH - _LEFT - 80)
+            drawn.append(f'<rect class="{name}" x="{x:.1f}" y="{y}" width="{width:.1f}" height="18">')
+            drawn.append(f"<title>{escape(label)}: {amount / 3600:.2f} h {name}</title></rect>")
+            x += width
+        drawn.append(f'<text x="{x + 6:.1f}" y="{y + 13}">{text.hours(sum(amounts))} h</text>')
+    height = len(parts) * _ROW + 8
+    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">{"".join(drawn)}</svg>'
+
+
+def _columns(parts: Sequence[Part]) -> str:
+    """A standing bar for each period, all to one scale."""
+    most = max((sum(amounts) for _, *amounts in parts), default=0.0) or 1.0
+    room = (_WIDTH - 60) / max(1, len(parts))
+    every = max(1, -(-len(parts) // 14))
+    drawn = [f'<text x="0" y="12">{text.hours(most)} h</text>']
+    for place, (label, *amounts) in enumerate(parts):
+        x, y = 60 + place * room, float(_HEIGHT - 24)
+        for name, amount in zip(("used", "unused", "unmeasured"), amounts, strict=True):
+            height = amount / most * (_HEIGHT - 44)
+            y -= height
+            drawn.append(f'<rect class="{name}" x="{x:.1f}" y="{y:.1f}" width="{room * 0.8:.1f}" ')
+            drawn.append(f'height="{height:.1f}"><title>{escape(label)}: {amount / 3600:.2f} h {name}</title></rect>')
+        if place % every == 0:
+            drawn.append(f'<text x="{x:.1f}" y="{_HEIGHT - 6}">{escape(label[5:])}</text>')
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(drawn)}</svg>'
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 20 else f"{label[:9]}…{label[-9:]}"

@@ -1,0 +1,203 @@
+"""A report as lines for a terminal. Values as the daemon told them, made visible by who calls.
+
+Invariant: what was not measured is called so, and never shown as a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bireme.slurm.times import format_elapsed
+
+Told = dict[str, Any]
+Stamp = Callable[[float], str]
+MISSING = "not measured"
+_REAL_USE = {
+    "gpu_sm_active": "SM activity", "gpu_engine_active": "engine activity", "gpu_util": "utilisation",
+    "use_gpu_util": "its processes' share",
+}  # fmt: skip
+
+
+def percent(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.1f}%"
+
+
+def hours(seconds: float) -> str:
+    return f"{seconds / 3600.0:.2f}" if seconds < 360_000 else f"{seconds / 3600.0:.0f}"
+
+
+def energy(joules: float | None) -> str:
+    if joules is None:
+        return MISSING
+    return f"{joules / 3.6e6:.2f} kWh" if joules >= 36_000 else f"{joules / 3.6e3:.2f} Wh"
+
+
+def memory(mib: float | None) -> str:
+    if mib is None:
+        return MISSING
+    return f"{mib / 1024:.2f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
+
+
+def clock(seconds: float | None) -> str:
+    return "-" if seconds is None else format_elapsed(int(seconds))
+
+
+# --- of jobs ---------------------------------------------------------------------------------------------------------
+
+
+def of_jobs(told: Told, stamp: Stamp) -> Iterator[str]:
+    for number, job in enumerate(told["jobs"]):
+        if number:
+            yield ""
+        yield from _job(job, stamp)
+    if told["left_out"]:
+        yield f"\n{told['left_out']} earlier tasks are left out: name one of them."
+
+
+def _job(job: Told, stamp: Stamp) -> Iterator[str]:
+    had, used, digest = job["had"], job["efficiency"], job["digest"]
+    yield f"Job {job['job']} ({job['name']}) of {had['user']}: {job['state']}"
+    if had["start"] is None:
+        yield "  It has not started: nothing was used yet."
+        return
+    yield from rows_of(job, stamp)
+    for gpu in digest["gpus"] if digest else ():
+        yield f"    {gpu_line(gpu)}"
+    if digest is None:
+        yield f"  Not measured: {job['unmeasured']}."
+    for each in job["advice"]:
+        yield f"  * {each['text']}"
+    if not job["advice"] and used["gpu_use"] is not None:
+        yield "  Nothing to advise."
+
+
+def rows_of(job: Told, stamp: Stamp) -> list[str]:
+    """The table of one job, without its GPUs."""
+    return [f"  {name:<12}{value}" for name, value in figures_of(job, stamp)]
+
+
+def figures_of(job: Told, stamp: Stamp) -> Iterator[tuple[str, str]]:
+    had, used = job["had"], job["efficiency"]
+    yield "time", _time(had, stamp)
+    yield "waiting", clock(had["waited_s"])
+    if had["gpus"]:
+        unused = f", {used['gpus_never_used']} never used" if used["gpus_never_used"] else ""
+        yield "GPUs", f"{percent(used['gpu_use'])} of {had['gpus']}{unused}"
+        if used["gpu_measured_s"] and used["gpu_unmeasured_s"] > 0.01 * used["gpu_held_s"]:
+            yield "", f"{hours(used['gpu_unmeasured_s'])} of {hours(used['gpu_held_s'])} GPU-hours were not measured"
+        yield "tensor", percent(used["tensor"])
+        yield "energy", f"{energy(used['energy_j'])}{' (GPUs)' if used['energy_j'] is not None else ''}"
+    yield "CPU", _cpu(job)
+    asked = f" of {memory(had['memory_mib'])}" if had["memory_mib"] else ""
+    share = _share(used["memory_peak_mib"], had["memory_mib"])
+    yield "memory", f"{share}{memory(used['memory_peak_mib'])}{asked}"
+
+
+def _time(had: Told, stamp: Stamp) -> str:
+    limit = had["limit_s"]
+    of = f" of {clock(limit)} ({100.0 * had['elapsed_s'] / limit:.1f}%)" if limit else ""
+    until = stamp(had["end"]) if had["end"] is not None else "now"
+    return f"{clock(had['elapsed_s'])}{of}, {stamp(had['start'])} to {until}"
+
+
+def _cpu(job: Told) -> str:
+    had, used = job["had"], job["efficiency"]
+    cpus = (job["digest"] or {}).get("cpus")
+    peak = f", at most {cpus['peak']:.1f} at a time" if cpus else ""
+    return f"{percent(used['cpu_use'])} of {had['cpus']}{peak}"
+
+
+def _share(peak: float | None, asked: float) -> str:
+    return f"{100.0 * peak / asked:.1f}%: " if peak is not None and asked else ""
+
+
+def gpu_line(gpu: Told) -> str:
+    shared = ", shared" if gpu["shared"] else ""
+    name = f"{gpu['node']} {gpu['uuid']}{shared}"
+    if gpu["use"] is None:
+        return f"{name}: {MISSING}"
+    parts = [f"{gpu['use']['mean']:.1f}% (peak {gpu['use']['peak']:.1f}%, {_REAL_USE.get(gpu['by'], gpu['by'])})"]
+    if gpu["tensor"]:
+        parts.append(f"tensor {gpu['tensor']['mean']:.1f}%")
+    parts.append(f"idle {clock(gpu['idle_s'])}")
+    if gpu["memory_mib"]:
+        total = f" of {memory(gpu['memory_total_mib'])}" if gpu["memory_total_mib"] else ""
+        parts.append(f"memory {memory(gpu['memory_mib']['peak'])}{total}")
+    return f"{name}: {', '.join(parts)}"
+
+
+# --- of many ---------------------------------------------------------------------------------------------------------
+
+COLUMNS = ("runs", "GPU-h held", "used", "unused", "unmeasured", "GPU use", "CPU-h held", "CPU use", "energy", "waited")
+
+
+def cells(total: Told) -> tuple[str, ...]:
+    """Of a sum, as `COLUMNS` says."""
+    known = total["energy_starts"]
+    return (
+        str(total["starts"]),
+        hours(total["gpu_held_s"]),
+        hours(total["gpu_used_s"]) if total["gpu_measured_s"] else "-",
+        hours(total["gpu_unused_s"]) if total["gpu_measured_s"] else "-",
+        hours(total["gpu_unmeasured_s"]),
+        percent(total["gpu_use"]) if total["gpu_use"] is not None else "-",
+        hours(total["cpu_held_s"]),
+        percent(total["cpu_use"]) if total["cpu_use"] is not None else "-",
+        energy(total["energy_j"]) if known else "-",
+        clock(total["waited_s"] / total["starts"]) if total["starts"] else "-",
+    )
+
+
+def of_many(told: Told, stamp: Stamp) -> Iterator[str]:
+    total = told["total"]
+    yield f"{title(told)}, {stamp(told['start'])} to {stamp(told['end'])}"
+    if not total["starts"]:
+        yield "No run ended or goes on in this time that you may see."
+        return
+    yield shares_line(total)
+    yield ""
+    for name, key in (("account", "accounts"), ("user", "users")):
+        yield from _table(name, [(str(row[name] or "-"), cells(row)) for row in told[key]])
+        yield ""
+    name = "day" if told["period_s"] <= 86_400 else "week from"
+    yield from _table(name, [(stamp(row["start"])[:10], cells(row)) for row in told["periods"]])
+    yield from _worst(told)
+    if told["damaged"]:
+        yield f"\n{told['damaged']} records are not what was written and not counted: `bireme store verify`"
+
+
+def title(told: Told) -> str:
+    chosen = told.get("chosen") or {}
+    return "Use of " + (", ".join(f"{name} {value}" for name, value in chosen.items()) or "everybody")
+
+
+def shares_line(total: Told) -> str:
+    """How much is known: said before anything else."""
+    runs = f"{total['starts']} runs, {total['measured']} of them measured"
+    if not total["gpu_held_s"]:
+        return f"{runs}; no GPUs."
+    share = 100.0 * total["gpu_unmeasured_s"] / total["gpu_held_s"]
+    return f"{runs}; {share:.1f}% of {hours(total['gpu_held_s'])} GPU-hours were not measured."
+
+
+def _table(name: str, rows: list[tuple[str, tuple[str, ...]]]) -> Iterator[str]:
+    lines = [(name, COLUMNS), *rows]
+    first = max(len(label) for label, _ in lines)
+    widths = [max(len(row[place]) for _, row in lines) for place in range(len(COLUMNS))]
+    for label, row in lines:
+        yield f"{label:<{first}}  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+
+
+def _worst(told: Told) -> Iterator[str]:
+    listed = [job for job in told["jobs"] if job["efficiency"]["gpu_unused_s"] > 0]
+    if not listed:
+        return
+    yield "\nWorst runs by unused GPU-hours (bireme report JOB says more):"
+    for job in listed:
+        used, had = job["efficiency"], job["had"]
+        idle = f", {used['gpus_never_used']} never used" if used["gpus_never_used"] else ""
+        yield (
+            f"  {hours(used['gpu_unused_s']):>8} unused  {job['job']} ({job['name']}) of {had['user']}: "
+            f"{had['gpus']} GPUs for {clock(had['elapsed_s'])}, {percent(used['gpu_use'])} used{idle}"
+        )
