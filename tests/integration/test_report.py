@@ -240,3 +240,17 @@ def test_bad_words_are_answered_with_what_to_do(cluster: Cluster, words: tuple[s
     done = cluster.bireme("report", *words, check=False)
     assert done.returncode != 0
     assert says in done.stderr
+
+
+def test_a_job_that_ends_while_no_daemon_runs_has_its_digest_afterwards(cluster: Cluster) -> None:
+    job_id = gated(cluster, "--gpus=2")
+    with_gpus(cluster, job_id)
+    pid = pid_of(cluster, job_id)
+    cluster.kill_daemon()
+    finish(cluster, job_id)
+    until(lambda: True if not Path(f"/proc/{pid}").exists() else None, "the script does not end")
+    cluster.up_again()
+    over(cluster, job_id)
+    told_anew(cluster, job_id)
+    digest_kept(cluster, job_id)
+    assert with_gpus(cluster, job_id)["efficiency"]["gpus_never_used"] == 1

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.samples import DAY, GPU, T0, Teller, means, sampled, task
+from tests.support.samples import DAY, GPU, T0, Teller, sampled, task
 
 from bireme.core.telemetry.digest import Digest, GpuDigest, Level, Spread, StepDigest
 from bireme.ports import Holding
-from bireme.store.series import database, digests
+from bireme.store.series import digests
 from bireme.store.series.inspection import inspect
 from bireme.store.series.store import SqliteSeries
 
@@ -102,27 +102,6 @@ def test_one_that_is_damaged_is_named_and_passed_over(tmp_path: Path) -> None:
     again = opened(tmp_path)
     assert [one.generation for one in again.digests([7])] == [2]
     assert "the digest of job 7" in again.problem
-    again.close()
-
-
-def test_a_file_of_the_version_before_gets_its_table(tmp_path: Path) -> None:
-    series = opened(tmp_path)
-    teller = Teller(series)
-    teller.tell(sampled(T0, gpu_power=5.0))
-    series.close()
-    path = str(tmp_path / "series.db")
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP INDEX digests_by_end")
-        connection.execute("DROP TABLE digests")
-        database.insert(connection, "about", "version", 1)
-        connection.commit()
-    assert inspect(path) == []
-    again = opened(tmp_path)
-    assert not again.problem
-    assert means(again, T0, T0 + 10.0) == [5.0], "what was in it is still there"
-    again.keep_digests([DIGEST])
-    again.flush()
-    assert again.digests([7]) == [DIGEST]
     again.close()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bireme.core.telemetry.digest import Digest
 from bireme.core.telemetry.waiting import Waited
 from bireme.ports import Happened
 from bireme.store.checks import with_sum
@@ -84,11 +85,14 @@ def test_a_file_of_before_gets_the_new_tables_and_keeps_what_it_has(path: str) -
     series = SqliteSeries(path)
     assert series.problem == ""
     assert [one.uuid for one in series.holdings(job_id=7)] == ["GPU-a"]
+    digest = Digest(job_id=7, generation=1, start=10.0, end=20.0)
     series.note_waits([Waited(7, 1.0, 2.0, PRIORITY)])
+    series.keep_digests([digest])
     series.close()
     assert inspect(path) == []
     again = SqliteSeries(path)
     assert again.waits(7) == [Waited(7, 1.0, 2.0, PRIORITY)]
+    assert again.digests([7]) == [digest]
     again.close()
 
 

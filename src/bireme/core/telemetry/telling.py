@@ -187,6 +187,11 @@ class _Teller:
     def guarded(self, event: e.JobGuarded, at: float) -> None:
         self.mark(at, f"kept from preemption by {event.by}" if event.by else "may be preempted again")
 
+    def found_idle(self, event: e.IdleNoticeGiven, at: float) -> None:
+        facts = event.facts
+        idle = f"{facts.gpus_idle} of its {facts.gpus} GPUs below {facts.below_percent:g}%"
+        self.mark(at, f"its owner is told of idle GPUs: {idle}", "bad", f"rule {facts.rule} of {facts.source}")
+
     def leftover(self, event: e.LeftoverFound, at: float) -> None:
         self.mark(at, f"something of it is still on {event.node}", "bad")
 
@@ -310,6 +315,9 @@ _TELLS: dict[type[Any], Callable[[_Teller, Any, float], None]] = {
     e.StepCreated: _Teller.step_created,
     e.StepStarted: _Teller.step_started,
     e.StepNodeEnded: _Teller.step_node_ended,
+    e.IdleNoticeGiven: _Teller.found_idle,
+    e.IdleNoticeWithdrawn: lambda teller, event, at: teller.mark(at, "no longer told of idle GPUs", more=event.why),
+    e.IdleMoveBegun: lambda teller, event, at: teller.mark(at, "ended for idle GPUs, to another partition", "bad"),
     e.LeftoverFound: _Teller.leftover,
     e.LeftoverCleared: lambda teller, event, at: teller.mark(at, "nothing of it is left on its nodes"),
 }

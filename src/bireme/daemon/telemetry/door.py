@@ -80,11 +80,11 @@ class Door:
             writer.close()
 
     async def _greet(self, hello: m.Hello, writer: asyncio.StreamWriter) -> None:
-        before = self._speaking.get(hello.id)
+        before = self._speaking.pop(hello.id, None)
         if before is not None:
             before.close()
-        self._speaking[hello.id] = writer
         writer.write(m.encode(await self._keeper.greet(hello)))
+        self._speaking[hello.id] = writer  # only now: the welcome is the first that it hears
 
     def _tell_kept(self, kept: dict[str, int]) -> None:
         for gatherer, writer in self._speaking.items():

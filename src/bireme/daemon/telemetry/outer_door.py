@@ -173,13 +173,13 @@ class OuterDoor:
 
     async def _hear(self, speaker: _Speaker, hello: m.AnyTold, messages: AsyncIterator[bytes]) -> None:
         assert isinstance(hello, m.Hello), "it was recognised"
-        before = self._speaking.get(speaker.machine)
+        before = self._speaking.pop(speaker.machine, None)
         if before is not None:
             before.writer.close()
-        self._speaking[speaker.machine] = speaker
         await self._keeper.writable.wait()
         known_as = msgspec.structs.replace(hello, id=speaker.id, token="")
         speaker.writer.write(m.encode(await self._keeper.greet(known_as)))
+        self._speaking[speaker.machine] = speaker  # only now: the welcome is the first that it hears
         log.info("node %s tells what it measures", speaker.machine)
         async for body in messages:
             await speaker.wait_its_turn(len(body))
