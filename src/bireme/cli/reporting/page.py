@@ -12,10 +12,10 @@ from bireme.cli.reporting import text
 from bireme.cli.reporting.text import Stamp, Told
 
 _STYLE = """
-:root{color-scheme:light dark;--ink:#1b1f24;--soft:#59636e;--line:#d1d9e0;--ground:#fff;--used:#2a9d5c;--unused:#d9534f;
+:root{color-scheme:light dark;--ink:#1b1f24;--soft:#59636e;--line:#d1d9e0;--ground:#fff;--used:#2b6cb0;--unused:#e08a1e;
 --unmeasured:#c9ced6}
-@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;--ground:#0d1117;--used:#3fb970;
---unused:#f0716d;--unmeasured:#4b535d}}
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;--ground:#0d1117;--used:#5aa2e0;
+--unused:#f2b04e;--unmeasured:#4b535d}}
 *{box-sizing:border-box}body{margin:2rem auto;max-width:72rem;padding:0 1rem;background:var(--ground);color:var(--ink);
 font:15px/1.5 system-ui,sans-serif}h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}p{color:var(--soft)}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}.wide{overflow-x:auto}

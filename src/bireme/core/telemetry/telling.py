@@ -15,6 +15,7 @@ from typing import Any
 from bireme.core.explain.wording import sentence
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Ending, Finished, Outcome, Pending, Running, Starting, Suspended
+from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import Allocation, ExitStatus
 from bireme.core.model.steps import Step, step_label
 from bireme.core.telemetry.timeline import Lane, Mark, Span, Tone
@@ -374,7 +375,7 @@ def _resources(allocation: Allocation) -> str:
 
 def _why(outcome: Outcome) -> str:
     words = [sentence(outcome.reason)] if outcome.reason is not None else []
-    if not outcome.status.ok:
+    if not outcome.status.ok and (outcome.reason is None or outcome.reason.kind is not ReasonKind.NON_ZERO_EXIT):
         words.append(f"It {_exit_words(outcome.status)}.")
     if outcome.by_uid is not None:
         words.append(f"Asked for by uid {outcome.by_uid}.")
