@@ -18,6 +18,8 @@ from tests.slurm_cluster.installation import missing_packages
 from tests.support import prometheus
 
 ROOT = Path(__file__).resolve().parent.parent
+TRACKERS = Path(sys.prefix) / "trackers"
+PACKAGES = ("mlflow>=3,<4", "tensorboardX>=2.6,<3")
 STAMP = Path(sys.prefix) / ".clients"
 DEBIAN = {
     "mpicc": ["mpich", "libmpich-dev"],
@@ -36,6 +38,23 @@ def install_clients() -> None:
         STAMP.touch()
     else:
         print("the real clients could not be installed from PyPI: their tests will skip", flush=True)
+
+
+def install_trackers() -> None:
+    """MLflow's server and client, and a writer of TensorBoard's files, in an environment of their own: they bring
+    eighty packages that Bireme is not to be tested with."""
+    stamp = TRACKERS / ".installed"
+    if stamp.exists():
+        return
+    print("installing the experiment trackers that tests/integration/test_experiments.py runs ...", flush=True)
+    commands = (
+        [sys.executable, "-m", "venv", str(TRACKERS)],
+        [str(TRACKERS / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES],
+    )
+    if all(subprocess.run(command, check=False).returncode == 0 for command in commands):
+        stamp.touch()
+    else:
+        print("MLflow could not be installed from PyPI: its tests will skip", flush=True)
 
 
 def install_debian_packages() -> None:
@@ -69,6 +88,7 @@ def build_kubernetes() -> None:
 
 if __name__ == "__main__":
     install_clients()
+    install_trackers()
     install_debian_packages()
     fetch_prometheus()
     build_kubernetes()

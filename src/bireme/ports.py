@@ -18,6 +18,7 @@ from bireme.core.model.events import Event, Recorded
 from bireme.core.model.jobs import Job, JobSpec, Owner
 from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller
+from bireme.core.model.resources import Allocation
 from bireme.core.services.routing_table import Routed
 from bireme.core.state.state import State
 from bireme.core.telemetry.curves import Asked, Column, Curve, Subject
@@ -98,6 +99,17 @@ class Engine(Protocol):
 
     def acknowledge(self, job_id: int, generation: int) -> None:
         """The end of this generation is on disk: the engine may forget it."""
+
+
+Further = Callable[[Job, Allocation], Mapping[str, str]]
+"""Variables that a job is given where its own environment does not have them."""
+
+
+class WritesEnvironments(Protocol):
+    """An engine that writes the environments of jobs itself."""
+
+    def tell_further(self, further: Further) -> None:
+        """From now on jobs and steps that start are given these."""
 
 
 Admit = Callable[[socket.socket, Owner, int], None]
@@ -269,6 +281,7 @@ class Capabilities:
     confinement: ConfinesJobs | None = None
     agents: KeepsAgents | None = None
     commands: AdmitsCommands | None = None
+    environments: WritesEnvironments | None = None
     guests: TakesGuests | None = None
     pods: KnowsPods | None = None
     publisher: PublishesServices | None = None
@@ -526,6 +539,16 @@ class Telemetry(Protocol):
 
     def waits_now(self, job_id: int) -> Waited | None:
         """What keeps a job waiting now, and since when; None: it does not wait, or was not looked at yet."""
+
+
+class Experiments(Protocol):
+    """Jobs' runs in experiment trackers, for whoever shows them: what could not be asked is told, not raised."""
+
+    async def of_job(self, job: Job, metrics: Sequence[str]) -> dict[str, Any]:
+        """Of a job of the state, with curves of these metrics."""
+
+    async def of_past(self, job_id: int, submitted_at: float, metrics: Sequence[str]) -> dict[str, Any]:
+        """Of a job that is only in the history."""
 
 
 class Store(Journal, Blobs, Archive, Protocol):

@@ -23,6 +23,7 @@ from bireme.api.problems import Bodies
 from bireme.api.routes import (
     accounting,
     commands,
+    experiments,
     history,
     idle,
     jobs,
@@ -140,6 +141,7 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
         telemetry,
         timelines,
         commands,
+        experiments,
         jobs,
         orders,
         operations,

@@ -14,7 +14,7 @@ from bireme.core.idle.streaks import Measured
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.state.state import State
-from bireme.ports import Clock, Engine, Telemetry
+from bireme.ports import Clock, Engine, Experiments, Telemetry
 
 Decide = Callable[[State, float], list[Event]]
 """(newest state, now) -> events, or raises Refusal."""
@@ -111,4 +111,6 @@ class Service:
     """What the loop did; None: nobody counts it."""
     idle: Callable[[], Mapping[int, Measured]] = field(default=dict)
     """How the GPUs of jobs are used that the policy for idle ones looks at, by the job."""
+    experiments: Callable[[], Experiments | None] = field(default=lambda: None)
+    """Jobs' runs in experiment trackers; None: jobs are told of none, by the settings."""
     extra_config: dict[str, str] = field(default_factory=dict)

@@ -31,6 +31,7 @@ _OWN_COMMANDS = {
     "doctor": ("bireme.cli.doctor", "main"),
     "explain": ("bireme.cli.explain", "main"),
     "logs": ("bireme.cli.logs", "main"),
+    "experiment": ("bireme.cli.tracking.experiment", "main"),
     "checkpoint": ("bireme.cli.checkpoint", "main"),
     "timeline": ("bireme.cli.timeline.command", "main"),
     "top": ("bireme.cli.top.command", "main"),
@@ -84,6 +85,7 @@ A job
   bireme report 42             how much of what it had it used, and what would have been enough; also of users and
                                accounts: --user, --account, --since, with --csv or --html FILE
   bireme logs -f 42            follow a job's output until it ends
+  bireme experiment 42         its run in MLflow, W&B, TensorBoard: links, latest metrics
   bireme checkpoint            inside a job, after it has saved: that much is not lost if it is preempted
 
 A service: a script that stays up

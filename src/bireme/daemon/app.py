@@ -33,6 +33,11 @@ from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
 from bireme.daemon.ending import MOST_S, Ending
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
+from bireme.daemon.experiments.gate import Gate
+from bireme.daemon.experiments.keeper import RunKeeper
+from bireme.daemon.experiments.policy import policy_of
+from bireme.daemon.experiments.reading import RunReader
+from bireme.daemon.experiments.telling import FigureTeller
 from bireme.daemon.files import changed_settings
 from bireme.daemon.idle.hook import Hook
 from bireme.daemon.idle.keeper import IdleKeeper
@@ -100,6 +105,8 @@ class Daemon:
         self._station: Station | None = None
         self._metrics: KeptPort | None = None
         self._idle: IdleKeeper | None = None
+        self._runs: RunKeeper | None = None
+        self._experiments: RunReader | None = None
 
     async def run(self, ready: Readiness) -> int:
         """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
@@ -122,11 +129,11 @@ class Daemon:
         return loaded
 
     async def _serve(self, store: Store, loaded: Loaded, ready: Readiness) -> int:
-        self._router_plan()  # what cannot be is refused before anything begins
-        _check_metrics(self._settings)
+        self._check_settings()  # what cannot be is refused before anything begins
         idle_policy = self._idle_policy(self._settings, loaded)
-        engine = build_engine(Fitting(self._settings, Path(self._paths.home), loaded, store))
+        engine = Gate(build_engine(Fitting(self._settings, Path(self._paths.home), loaded, store)))
         runtime = self._recovered(store, engine)
+        figures = self._experiment_keepers(runtime, store, engine)
         check_same_engine(runtime.state, latest_engine_if_known(self._paths.home), engine.name)
         runtime.on_failure = self._failed
         app = create_app(runtime, store, self._service(runtime))
@@ -138,6 +145,7 @@ class Daemon:
         if (guests := engine.capabilities.guests) is not None:
             guests.queue = PodQueue(runtime)
         await runtime.start(None if self._settings.has_guest else loaded.cluster)
+        figures.begin()
         self._watch_signals(runtime)
         for_everyone = os.geteuid() == 0
         await server.start(listen(self._paths.socket, for_everyone=for_everyone))
@@ -175,6 +183,7 @@ class Daemon:
         await ending.step("the probes of replicas", outside.close(), _STEP_S)
         await ending.step("the autoscaler", self._keeper.close(), _STEP_S)
         await ending.step("the look at idle GPUs", self._idle.close(), _STEP_S)
+        await ending.step("runs of experiments", figures.close(), _STEP_S)
         publisher.close()
         if self._station is not None:
             await ending.step("what was measured", self._station.close(end=self._end_jobs), _STEP_S)
@@ -204,6 +213,12 @@ class Daemon:
         collect_in_small_steps()
         log.info("read %d jobs from the journal in %.2f s", len(runtime.state.jobs), time.monotonic() - began)
         return runtime
+
+    def _check_settings(self) -> None:
+        """Raises SettingsError."""
+        self._router_plan()
+        _check_metrics(self._settings)
+        policy_of(self._settings)
 
     def _router_plan(self) -> RouterPlan:
         return RouterPlan.of(self._paths, self._settings)
@@ -252,6 +267,14 @@ class Daemon:
         hook = Hook(lambda: self._settings.idle_hook, lambda: float(self._settings.idle_hook_timeout_s))
         return IdleKeeper(runtime, lambda: self._station, lambda: float(self._settings.telemetry_interval_s), hook)
 
+    def _experiment_keepers(self, runtime: Runtime, store: Store, gate: Gate) -> FigureTeller:
+        runs = self._runs = RunKeeper(runtime, store, policy_of(self._settings))
+        self._experiments = RunReader(runs, lambda: runtime.state.config.name)
+        gate.prepare = runs.prepare
+        if (environments := gate.capabilities.environments) is not None:
+            environments.tell_further(runs.further)
+        return FigureTeller(runs, lambda: runtime.state, runtime.clock, lambda: self._station)
+
     def _load_keeper(self, runtime: Runtime, news: ServiceNews, steward: RouterSteward) -> LoadKeeper:
         return LoadKeeper(
             runtime, news, lambda: bool(steward.url), local_utc_offset, lambda: self._settings.services_prometheus
@@ -283,12 +306,16 @@ class Daemon:
             router_page=lambda: router_page(self._router_plan().socket),
             work=lambda: runtime.work,
             idle=lambda: self._idle.measured if self._idle is not None else {},
+            experiments=self._tracked_runs,
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
 
     def _notices(self) -> tuple[str, ...]:
         unheard = self._metrics.problem if self._metrics is not None else ""
         return (*self._loaded.warnings, *([unheard] if unheard else []))
+
+    def _tracked_runs(self) -> RunReader | None:
+        return self._experiments if self._runs is not None and self._runs.policy.trackers.any else None
 
     def _router_url(self) -> str:
         listens = self._steward.url if self._steward is not None else ""
@@ -364,6 +391,7 @@ class Daemon:
         _check_metrics(settings)
         loaded = await asyncio.to_thread(load_cluster, settings)
         idle_policy = self._idle_policy(settings, loaded)
+        policy = policy_of(settings)
         self._settings = settings
         self._take(loaded)
         if self._settings.has_guest and loaded.cluster is not None:
@@ -378,6 +406,8 @@ class Daemon:
             await self._metrics.move(self._settings.metrics_address)
         if self._idle is not None:
             await self._idle.set_policy(idle_policy)
+        if self._runs is not None:
+            self._runs.reconsider(policy)
         log.info("reconfigured from %s", runtime.state.config.source or "this machine")
 
     async def _prune(self, store: Store, runtime: Runtime) -> None:

@@ -289,6 +289,66 @@ class Settings:
         "for it: facts in its environment, and as JSON on its stdin. Run by the daemon's user, without a shell.",
     )
     idle_hook_timeout_s: int = setting(30, "idle.hook_timeout_s", "How long that program may take; then it is killed.")
+    experiments_mlflow: str = setting(
+        "",
+        "experiments.mlflow",
+        "The MLflow tracking server that jobs are told of, as `http://mlflow.example.org:5000` "
+        "(docs/experiments.md). It must be reached from the nodes and from the daemon. Empty: none.",
+    )
+    experiments_mlflow_experiment: str = setting(
+        "{cluster}",
+        "experiments.mlflow_experiment",
+        "The experiment that jobs' runs belong to; it may hold `{cluster}`, `{account}`, `{user}`, `{job}` (the job's "
+        "name) and `{partition}`. It is made when it is missing.",
+    )
+    experiments_mlflow_runs: str = setting(
+        "on",
+        "experiments.mlflow_runs",
+        "Whether a run is made for each job at its first start, and its id handed to all of them. `off`: jobs have the "
+        "address and the experiment only, and make their runs themselves.",
+        ("on", "off"),
+    )
+    experiments_mlflow_wait_ms: int = setting(
+        500,
+        "experiments.mlflow_wait_ms",
+        "How long a job's first start may wait for its run, in milliseconds, up to 60000. While the server does not "
+        "answer in time nobody waits for it.",
+    )
+    experiments_mlflow_token_file: str = setting(
+        "",
+        "experiments.mlflow_token_file",
+        "A file with what the daemon shows to MLflow: a token, or `user:password`. Nobody but the daemon's user may "
+        "read it, and jobs are not given it. Empty: nothing.",
+    )
+    experiments_system_metrics_s: int = setting(
+        60,
+        "experiments.system_metrics_s",
+        "How often a running job's run is told what its GPUs and nodes do, in seconds, as MLflow's system metrics. "
+        "0: not at all.",
+    )
+    experiments_wandb: str = setting(
+        "off",
+        "experiments.wandb",
+        "Whether jobs are told the id of their run in Weights & Biases, the same at every start.",
+        ("on", "off"),
+    )
+    experiments_wandb_url: str = setting(
+        "", "experiments.wandb_url", "WANDB_BASE_URL of these jobs: a server of one's own. Empty: W&B's."
+    )
+    experiments_wandb_entity: str = setting("", "experiments.wandb_entity", "WANDB_ENTITY of these jobs.")
+    experiments_wandb_project: str = setting("", "experiments.wandb_project", "WANDB_PROJECT of these jobs.")
+    experiments_wandb_mode: str = setting(
+        "",
+        "experiments.wandb_mode",
+        "WANDB_MODE of these jobs; `offline` where nodes do not reach the server. Empty: not said.",
+        ("", "online", "offline", "disabled"),
+    )
+    experiments_jobs: str = setting(
+        "gpus", "experiments.jobs", "Which jobs are told of all this: those with GPUs, or all.", ("gpus", "all")
+    )
+    experiments_partitions: tuple[str, ...] = setting(
+        (), "experiments.partitions", "Only jobs in these partitions are told. None: in all."
+    )
     max_body_bytes: int = setting(
         64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."
     )

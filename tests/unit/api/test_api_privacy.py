@@ -132,6 +132,8 @@ OWN = (
     f"/v1/jobs/{FORGOTTEN}/story",
     f"/v1/jobs/{RUNNING}/environment",
     f"/v1/jobs/{RUNNING}/usage",
+    f"/v1/jobs/{RUNNING}/experiment",
+    f"/v1/jobs/{FORGOTTEN}/experiment",
     f"/v1/jobs/{RUNNING}/hold-open",
     f"/v1/services/{SERVICE}/logs",
     f"/v1/services/{SERVICE}/events",
@@ -242,13 +244,29 @@ class Measured:
         return [Curve(shown, asked.metrics[0], asked.start, asked.step_s, one, one, one)]
 
 
+class Tracked:
+    """What experiment trackers say of jobs."""
+
+    async def of_job(self, job: Any, metrics: Any) -> dict[str, Any]:
+        return {"mlflow": MARKS["job"]}
+
+    async def of_past(self, job_id: int, submitted_at: float, metrics: Any) -> dict[str, Any]:
+        return {"mlflow": MARKS["job"]}
+
+
 class Served:
     """The application without a socket: whoever asks is who the test says."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.cluster = SmallCluster(store)
         service = Service(
-            version="1", pid=1, up_since=0.0, owner_uid=ADMIN, max_body_bytes=1_000_000, telemetry=lambda: Measured()
+            version="1",
+            pid=1,
+            up_since=0.0,
+            owner_uid=ADMIN,
+            max_body_bytes=1_000_000,
+            telemetry=lambda: Measured(),
+            experiments=lambda: Tracked(),
         )
         self.app = create_app(self.cluster, store, service)  # type: ignore[arg-type]
         self.app.state.context.live.close()  # streams end when they have told what is there

@@ -69,6 +69,7 @@ ACCOUNTS = Kind(
             e.JobToBeResumed,
             e.JobGuarded,
             e.JobCheckpointed,
+            e.JobTracked,
             e.JobSignalled,
             e.JobForgotten,
             e.StepCreated,

@@ -111,6 +111,7 @@ CLUSTERS = Kind(
             e.JobToBeResumed,
             e.JobGuarded,
             e.JobCheckpointed,
+            e.JobTracked,
             e.JobSignalled,
             e.JobForgotten,
             e.JobMirrored,

@@ -163,6 +163,7 @@ IDLENESS = Kind(
             e.JobToBeResumed,
             e.JobGuarded,
             e.JobCheckpointed,
+            e.JobTracked,
             e.JobSignalled,
             e.StepCreated,
             e.StepStarted,

@@ -382,6 +382,11 @@ def _job_checkpointed(state: State, event: e.JobCheckpointed, at: float) -> Sequ
     return NOTHING
 
 
+def _job_tracked(state: State, event: e.JobTracked, at: float) -> Sequence[c.Command]:
+    state.jobs[event.job_id].tracked = event.run
+    return NOTHING
+
+
 def _job_signalled(state: State, event: e.JobSignalled, at: float) -> Sequence[c.Command]:
     job = state.jobs[event.job_id]
     phase = job.phase
@@ -430,6 +435,7 @@ APPLIES: dict[type[e.Event], Handler] = {
     e.JobGuarded: suspending.job_guarded,
     e.JobCheckpointed: _job_checkpointed,
     e.JobSignalled: _job_signalled,
+    e.JobTracked: _job_tracked,
     e.JobForgotten: _job_forgotten,
     e.JobMirrored: mirroring.job_mirrored,
 }

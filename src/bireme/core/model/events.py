@@ -17,7 +17,7 @@ from bireme.core.model.idling.events import IdleMoveBegun as IdleMoveBegun
 from bireme.core.model.idling.events import IdleNoticeGiven as IdleNoticeGiven
 from bireme.core.model.idling.events import IdleNoticeWithdrawn as IdleNoticeWithdrawn
 from bireme.core.model.idling.events import IdlePolicySet as IdlePolicySet
-from bireme.core.model.jobs import JobSpec, Outcome
+from bireme.core.model.jobs import JobSpec, Outcome, TrackedRun
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation, ExitStatus, NodeShare, Usage
@@ -254,6 +254,14 @@ class JobSignalled:
 
 
 @dataclass(frozen=True, slots=True)
+class JobTracked:
+    """An experiment tracker has a run for the job, which all its starts from now on are told of; or has none yet."""
+
+    job_id: int
+    run: TrackedRun
+
+
+@dataclass(frozen=True, slots=True)
 class JobForgotten:
     """MinJobAge passed: it lives on in the history only."""
 
@@ -467,6 +475,7 @@ Event = (
     | JobGuarded
     | JobCheckpointed
     | JobSignalled
+    | JobTracked
     | JobForgotten
     | JobMirrored
     | StepCreated

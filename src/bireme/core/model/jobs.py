@@ -358,6 +358,19 @@ HOLDING = (Starting, Running, Suspended, Ending)
 """The phases in which a job holds resources."""
 
 
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """The run of a job in MLflow, or why it has none. The server gives it its id, which so is a fact of the journal."""
+
+    server: str
+    """The tracking address, as the setting names it."""
+    experiment_id: str = ""
+    run_id: str = ""
+    """Empty: there is none yet."""
+    missed: str = ""
+    """Why the latest start that was to be told of a run was not; empty: it was."""
+
+
 @dataclass(slots=True)
 class ArrayWaiting:
     """The part of an array that has not started: one record for all of its waiting tasks."""
@@ -415,6 +428,8 @@ class Job:
     """Why its latest start came to nothing, or it was queued again; None: nobody knows, or it never was."""
     checkpointed_at: float | None = None
     """When it last said, in this generation, that its work is saved."""
+    tracked: TrackedRun | None = None
+    """Its run in an experiment tracker, over all its starts; None: nobody asked for one."""
     held_on_return: str | None = None
     """Who held it while it had resources, or when it was cancelled, "user" or "admin": queued again it is held."""
     mirrored: bool = False
@@ -423,6 +438,11 @@ class Job:
     @property
     def is_waiting_array(self) -> bool:
         return isinstance(self.array, ArrayWaiting)
+
+    @property
+    def is_pods(self) -> bool:
+        """Somebody else's pods: nothing of it is started by Bireme."""
+        return self.spec.kind is JobKind.PODS
 
     @property
     def runs_script(self) -> bool:

@@ -180,6 +180,7 @@ NODES = Kind(
             e.JobToBeResumed,
             e.JobGuarded,
             e.JobCheckpointed,
+            e.JobTracked,
             e.JobSignalled,
             e.JobForgotten,
             e.JobMirrored,

@@ -46,6 +46,7 @@ STANDS: dict[type[e.Event], Stand] = {
     e.JobStarted: _stands("it holds what it held, and its planned end counts from when it was allocated"),
     e.BatchExited: _stands("it holds what it held until JobEnded"),
     e.JobCheckpointed: _stands("says which victim loses least; whoever may preempt is looked at in every pass"),
+    e.JobTracked: _stands("where a job writes its figures is nothing to the queue"),
     e.JobSignalled: _stands("what a signal does shows when the job ends"),
     e.StepCreated: _stands("a step shares what its job holds"),
     e.StepStarted: _stands("a step shares what its job holds"),

@@ -34,6 +34,7 @@ RANKS_NONE = frozenset(
         e.JobToBeResumed,
         e.JobGuarded,
         e.JobCheckpointed,
+        e.JobTracked,
         e.JobSignalled,
         e.JobForgotten,
         e.JobMirrored,

@@ -62,6 +62,7 @@ RESERVATIONS = Kind(
             e.JobToBeResumed,
             e.JobGuarded,
             e.JobCheckpointed,
+            e.JobTracked,
             e.JobSignalled,
             e.JobForgotten,
             e.JobMirrored,

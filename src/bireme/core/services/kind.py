@@ -184,6 +184,7 @@ _OF_OTHERS: tuple[type[e.Event], ...] = (
     e.JobToBeResumed,
     e.JobGuarded,
     e.JobCheckpointed,
+    e.JobTracked,
     e.JobSignalled,
     e.StepCreated,
     e.StepStarted,

@@ -103,6 +103,7 @@ STEPS = Kind(
             e.JobToBeResumed,
             e.JobGuarded,
             e.JobCheckpointed,
+            e.JobTracked,
             e.JobSignalled,
             e.JobForgotten,
             e.JobMirrored,

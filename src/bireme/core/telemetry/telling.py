@@ -178,6 +178,10 @@ class _Teller:
     def checkpointed(self, event: e.JobCheckpointed, at: float) -> None:
         self.told.checkpoints.append(Mark(at, "checkpoint", "good"))
 
+    def tracked(self, event: e.JobTracked, at: float) -> None:
+        """Where the run is, and why there is none, is the owner's to know: it is not said here."""
+        self.mark(at, "has a run in MLflow" if event.run.run_id else "starts without a run in MLflow")
+
     def signalled(self, event: e.JobSignalled, at: float) -> None:
         warned = " (the warning before its time limit)" if event.warning else ""
         self.mark(at, f"{_signal_name(event.signal)} sent{warned}")
@@ -312,6 +316,7 @@ _TELLS: dict[type[Any], Callable[[_Teller, Any, float], None]] = {
     e.JobGuarded: _Teller.guarded,
     e.JobCheckpointed: _Teller.checkpointed,
     e.JobSignalled: _Teller.signalled,
+    e.JobTracked: _Teller.tracked,
     e.JobMirrored: _Teller.mirrored,
     e.StepCreated: _Teller.step_created,
     e.StepStarted: _Teller.step_started,

@@ -58,7 +58,7 @@ from bireme.core.model.serving.probes import Health
 from bireme.engines.crew.gangs import Farewell, Gang, Next, StepStart
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
-from bireme.ports import Capabilities, LostBlobError, Report, StepEndpoint
+from bireme.ports import Capabilities, Further, LostBlobError, Report, StepEndpoint
 from bireme.slurm.variables.allocation import Component
 
 log = logging.getLogger("bireme.engines")
@@ -87,7 +87,7 @@ class CrewEngine(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(past=self)
+        return Capabilities(past=self, environments=self)
 
     problem = ""
     """Nodes that do not answer are reported one by one."""
@@ -125,6 +125,10 @@ class CrewEngine(ABC):
     @property
     def about(self) -> str:
         return ""
+
+    def tell_further(self, further: Further) -> None:
+        """See `ports.WritesEnvironments`."""
+        self._payloads.further = further
 
     # --- time: the simulator has its own -----------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,12 +25,13 @@ from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.steps import Step, StepNode
 from bireme.engines.crew.multi_prog import programs
-from bireme.ports import Blobs
+from bireme.ports import Blobs, Further
 from bireme.slurm.filenames import FilenameValues, expand_filename
 from bireme.slurm.options.step import COLUMNS_VARIABLE, ROWS_VARIABLE
 from bireme.slurm.records.paths import stream_paths
 from bireme.slurm.variables.allocation import Component, batch_variables, merged_environment, replica_variables
 from bireme.slurm.variables.cluster import ClusterFacts, cluster_facts
+from bireme.slurm.variables.experiments import with_experiment
 from bireme.slurm.variables.prologs import JobFiles, prolog_variables
 from bireme.slurm.variables.steps import (
     Launch,
@@ -58,6 +59,8 @@ class PayloadWriter:
         self._blobs = blobs
         self.reconfigure(config, facts)
         self.confined_devices = confined_devices
+        self.further: Further = lambda job, allocation: {}
+        """What jobs are told beside Slurm's variables, where their own environment does not say it."""
         self._environment = lru_cache(maxsize=256)(self._read_environment)
         self._script = lru_cache(maxsize=256)(self._read_script)
 
@@ -106,7 +109,7 @@ class PayloadWriter:
         batch = Batch(
             script=self._script(spec.script),
             argv=spec.argv,
-            env=self._marked(merged_environment(self._environment(spec.environment), variables), job, allocation),
+            env=self._marked(self._furthered(spec.environment, job, allocation, variables), job, allocation),
             cwd=spec.work_dir,
             stdin=files.std_in,
             stdout=files.std_out,
@@ -122,6 +125,12 @@ class PayloadWriter:
             task_prolog=(settings.task_prolog,) if settings.task_prolog else (),
             task_epilog=(settings.task_epilog,) if settings.task_epilog else (),
         )
+
+    def _furthered(
+        self, environment: str, job: Job, allocation: Allocation, variables: Mapping[str, str]
+    ) -> dict[str, str]:
+        user = with_experiment(self._environment(environment), self.further(job, allocation))
+        return merged_environment(user, variables)
 
     def _appends(self, asked: bool | None) -> bool:
         return asked if asked is not None else self._config.raw.get("JobFileAppend", "0") == "1"
@@ -148,7 +157,7 @@ class PayloadWriter:
     def step(self, job: Job, allocation: Allocation, step: Step) -> Iterator[tuple[str, StartStep]]:
         """(node, order) for each node of the step. Raises MultiProgError."""
         spec, settings = step.spec, self._config.settings
-        inherited = self._environment(spec.environment)
+        inherited = with_experiment(self._environment(spec.environment), self.further(job, allocation))
         launch = Launch(own_allocation="SLURM_JOB_ID" not in inherited)
         variables = step_variables(job, allocation, step, self._facts, launch)
         fallbacks = fallback_variables(step)

@@ -49,7 +49,7 @@ class EmbeddedEngine(CrewEngine):
         """
         super().__init__(config, PayloadWriter(home, config, blobs, facts))
         self._home = home
-        self._capabilities = Capabilities(past=self, confinement=self, agents=self)
+        self._capabilities = Capabilities(past=self, confinement=self, agents=self, environments=self)
         self._confine = dict(confine or {})
         self._starter = AgentStarter(home, launch_entries(config, self._confine))
         self._links: dict[str, AgentLink] = {}

@@ -125,7 +125,7 @@ class KubernetesEngine(CrewEngine):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(past=self, commands=self, guests=self, pods=self, publisher=self)
+        return Capabilities(past=self, commands=self, guests=self, pods=self, publisher=self, environments=self)
 
     # --- life ----------------------------------------------------------------------------------------------
 
