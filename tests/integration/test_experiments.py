@@ -113,6 +113,12 @@ def test_a_requeued_job_goes_on_in_the_run_that_was_made_for_it(cluster: Cluster
     text = cluster.bireme("experiment", job_id, "--metric", "loss").stdout
     assert shown["mlflow"]["link"] in text
     assert "step        1  0.5" in text
+    (timeline,) = json.loads(cluster.bireme("timeline", job_id, "--json").stdout)["timelines"]
+    lanes = {lane["name"]: lane for lane in timeline["lanes"]}
+    assert lanes["run"]["marks"][0]["more"] == shown["mlflow"]["link"]
+    (curve,) = lanes["logged loss"]["lines"]
+    assert [value for value in curve["mean"] if value is not None] == [1.0, 0.5]
+    assert "loss: mean 0.75, most 1" in cluster.bireme("timeline", job_id).stdout
 
 
 def test_script_and_steps_are_told_the_same_and_every_job_its_own(cluster: Cluster) -> None:

@@ -52,6 +52,8 @@ class Whose:
     expected_start: float | None
     is_own: bool
     """It is the job of who asks."""
+    reads_run: bool
+    """Who asks may read its run in an experiment tracker."""
     outputs: dict[str, str]
     """Paths of its output, by the stream: out and err."""
 
@@ -70,8 +72,11 @@ class Sources:
     hides_reservations: bool = False
 
 
-def timeline_of(whose: Whose, sources: Sources, now: float, points: int) -> dict[str, Any]:
-    """For JSON: the timeline, and how far each output had come when."""
+def timeline_of(
+    whose: Whose, sources: Sources, now: float, points: int, logged: curve_lanes.Logged | None = None
+) -> dict[str, Any]:
+    """For JSON: the timeline, and how far each output had come when. `logged`: what its program did, for who may see
+    that."""
     told, absent = _told(whose, sources.store)
     end = whose.ended_at if whose.ended_at is not None else now
     base = Timeline(
@@ -102,6 +107,9 @@ def timeline_of(whose: Whose, sources: Sources, now: float, points: int) -> dict
             absent.append(f"What was measured cannot be read: {error}.")
         else:
             absent += _unmeasured(told, curves)
+    if logged is not None:
+        lanes += curve_lanes.logged_lanes(logged, min([*told.starts[:1], end]), end, max(1, min(points, MOST_POINTS)))
+        absent += logged.absent
     return _plain(laid_out(base, lanes, absent), whose, curves)
 
 

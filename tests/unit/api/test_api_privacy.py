@@ -25,7 +25,7 @@ from bireme.core.lifecycle.apply import apply
 from bireme.core.model import events as e
 from bireme.core.model.accounts import Account, AdminLevel, Association, User
 from bireme.core.model.idling.policy import IdleMode, IdlePolicy, IdleRule
-from bireme.core.model.jobs import JobSpec, Outcome, Owner
+from bireme.core.model.jobs import JobSpec, Outcome, Owner, TrackedRun
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation, Device, GresPool, GresShare, NodeShare
 from bireme.core.model.serving.services import ServiceSpec
@@ -248,10 +248,10 @@ class Tracked:
     """What experiment trackers say of jobs."""
 
     async def of_job(self, job: Any, metrics: Any) -> dict[str, Any]:
-        return {"mlflow": MARKS["job"]}
+        return {"mlflow": {"run_id": MARKS["job"], "link": MARKS["job"]}}
 
     async def of_past(self, job_id: int, submitted_at: float, metrics: Any) -> dict[str, Any]:
-        return {"mlflow": MARKS["job"]}
+        return {"mlflow": {"run_id": MARKS["job"], "link": MARKS["job"]}}
 
 
 class Served:
@@ -364,6 +364,17 @@ def test_what_is_the_owners_is_nobody_elses(served: Served, path: str, word: str
         status, text = served.ask("GET", path, uid)
         assert status in (403, 404)
         assert not any(mark in text for mark in MARKS.values())
+
+
+@pytest.mark.parametrize("job_id", [RUNNING, FORGOTTEN])
+def test_a_run_is_on_the_timeline_for_its_owner_and_operators_alone(served: Served, job_id: int) -> None:
+    served.private("")
+    if job_id == RUNNING:
+        served.cluster.record("test", [e.JobTracked(job_id, TrackedRun("http://mlflow", "1", "r"))])
+    for uid, is_shown in ((OWNER, True), (ADMIN, True), (STRANGER, False)):
+        status, text = served.ask("GET", f"/v1/jobs/{job_id}/timeline", uid)
+        assert status == 200
+        assert ("its run in MLflow" in text) is is_shown, uid
 
 
 @pytest.mark.parametrize("word", ["", *WORDS])

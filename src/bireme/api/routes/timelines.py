@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
 from fastapi import Request, Response
 
 from bireme.api import listing, timelines
+from bireme.api.logged import logged_by
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes, number
 from bireme.api.targets import one_target
@@ -16,6 +18,7 @@ from bireme.commands.scancel import label
 from bireme.core.jobs import requests
 from bireme.core.model.jobs import Finished, Pending
 from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.telemetry.lanes import Logged
 from bireme.ports import HistoryQuery
 
 routes = Routes("telemetry")
@@ -42,10 +45,19 @@ async def show_timeline(api: Context, request: Request) -> Response:
     sources = await _sources(api, request)
     now = api.now()
 
+    logged = await asyncio.gather(*(_logged(api, whose) for whose in found))
+
     def made() -> list[dict[str, Any]]:
-        return [timelines.timeline_of(whose, sources, now, points) for whose in found]
+        return [timelines.timeline_of(whose, sources, now, points, run) for whose, run in zip(found, logged)]
 
     return answer({"timelines": await api.in_thread(request, made), "left_out": left_out, "now": now})
+
+
+async def _logged(api: Context, whose: Whose) -> Logged | None:
+    experiments = api.service.experiments()
+    if experiments is None or not whose.reads_run:
+        return None
+    return await logged_by(experiments, api.cluster.state.jobs.get(whose.job_id), whose.job_id, whose.submitted_at)
 
 
 async def _found(api: Context, request: Request) -> tuple[list[Whose], int]:
@@ -85,6 +97,7 @@ def _whose(record: dict[str, Any], ended_at: float | None, caller: Caller) -> Wh
         nodes=record.get("node_list") or "",
         expected_start=record.get("expected_start") if record["state"] == "PENDING" else None,
         is_own=record["user_id"] == caller.uid,
+        reads_run=caller.may_change(record["user_id"]),
         outputs=_outputs(record),
     )
 

@@ -31,6 +31,7 @@
     if (value === null || value === undefined) return "not measured";
     if (unit === "MiB" && value >= 1024) return `${(value / 1024).toFixed(1)} GiB`;
     if (unit === "KiB/s" && value >= 1024) return `${(value / 1024).toFixed(1)} MiB/s`;
+    if (!unit) return `${Number(value.toPrecision(4))}`;
     const digits = Math.abs(value) >= 100 || unit === "%" ? 0 : Math.abs(value) >= 10 ? 1 : 2;
     return `${value.toFixed(digits)}${unit === "%" ? "%" : ` ${unit}`}`;
   };
@@ -258,7 +259,7 @@
     curves(row) {
       this.grid(row);
       const lane = row.lane, top = this.scale(lane), floor = row.height - 6;
-      const y = (value) => floor - Math.min(1, value / top) * (row.height - 14);
+      const y = (value) => floor - Math.max(0, Math.min(1, value / top)) * (row.height - 14);
       for (const part of [0.5, 1]) {
         made("line", {class: "grid", x1: 0, x2: row.width, y1: y(top * part), y2: y(top * part)}, row.svg);
         made("text", {class: "scale", x: row.width - 4, y: y(top * part) + 11, "text-anchor": "end"}, row.svg)

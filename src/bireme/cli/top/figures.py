@@ -16,7 +16,9 @@ def sparkline(values: Sequence[float | None], top: float, levels: str = BLOCKS) 
 
 
 def figure(value: float, unit: str) -> str:
-    """`37%`, `62.1 GiB`, `312 W`, `1.9 CPUs`."""
+    """`37%`, `62.1 GiB`, `312 W`, `1.9 CPUs`; without a unit as a program logged it."""
+    if not unit:
+        return f"{value:.4g}"
     if unit == "MiB":
         return f"{value / 1024:.1f} GiB" if value >= 1024 else f"{value:.0f} MiB"
     if unit == "KiB/s":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bireme.core.telemetry.curves import Column, Curve
 from bireme.core.telemetry.metrics import BY_NAME
-from bireme.core.telemetry.timeline import Lane, Line
+from bireme.core.telemetry.timeline import Lane, Line, Mark
 
 MOST_LINES = 8
 """Of one lane; more GPUs are drawn as their least, mean and most."""
@@ -57,6 +57,45 @@ def lanes_of(curves: Sequence[Curve], names: Mapping[str, str]) -> list[Lane]:
     for curve in curves:
         by_metric.setdefault(curve.metric, []).append(curve)
     return [_lane(sort, by_metric[sort.metric], names) for sort in _LANES if sort.metric in by_metric]
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What a job's program wrote into its run in an experiment tracker."""
+
+    link: str
+    curves: Mapping[str, Sequence[tuple[float, float]]]
+    """(time, value) by the metric."""
+    absent: tuple[str, ...] = ()
+    """What of it is not known, a sentence each."""
+
+
+def logged_lanes(logged: Logged, start: float, end: float, points: int) -> list[Lane]:
+    """A mark with the run's address where the job began, and a lane for each metric, which has a scale of its own."""
+    lanes = [Lane("run", "run", marks=(Mark(start, "its run in MLflow", "note", logged.link),))] if logged.link else []
+    about = "what the job's program logged under this name"
+    for metric, curve in sorted(logged.curves.items()):
+        line = _binned(metric, curve, start, end, points)
+        if line is not None:
+            lanes.append(Lane(f"logged {metric}", metric, lines=(line,), about=about))
+    return lanes
+
+
+def _binned(name: str, curve: Sequence[tuple[float, float]], start: float, end: float, points: int) -> Line | None:
+    """Points at any time as equal steps; of those outside the axis nothing. None: there are none within."""
+    within = np.array([(at, value) for at, value in curve if start <= at <= end], dtype=np.float64).reshape(-1, 2)
+    if not len(within) or end <= start:
+        return None
+    step_s = (end - start) / points
+    places = np.minimum(((within[:, 0] - start) / step_s).astype(np.int64), points - 1)
+    low, high, total = np.full(points, np.inf), np.full(points, -np.inf), np.zeros(points)
+    np.minimum.at(low, places, within[:, 1])
+    np.maximum.at(high, places, within[:, 1])
+    np.add.at(total, places, within[:, 1])
+    count = np.bincount(places, minlength=points)
+    known = count > 0
+    mean = total / np.maximum(count, 1)
+    return Line(name, start, step_s, _with_nan(low, known), _with_nan(mean, known), _with_nan(high, known))
 
 
 def output_positions(curves: Iterable[Curve], metric: str) -> list[tuple[float, float, float]]:

@@ -12,8 +12,8 @@ import pytest
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Finished, Outcome, Pending, Running
 from bireme.core.model.sightings import Sighting
-from bireme.core.telemetry.curves import Curve, Subject
-from bireme.core.telemetry.lanes import MOST_LINES, lanes_of, output_positions
+from bireme.core.telemetry.curves import Curve, Subject, plain
+from bireme.core.telemetry.lanes import MOST_LINES, Logged, lanes_of, logged_lanes, output_positions
 from bireme.core.telemetry.telling import PASSED_OVER, TOLD, Run, Told, told_by_runs, told_by_story
 from bireme.core.telemetry.timeline import Lane, Mark, Span, Timeline, laid_out, times_of, waiting_lane
 from bireme.core.telemetry.waiting import Waited
@@ -218,3 +218,20 @@ def test_a_mirrored_job_is_told_by_how_it_looked(state: str) -> None:
     assert told.states[-1].end == 900.0
     assert (told.places[0].text, told.places[0].end) == ("n1", 900.0)
     assert told.marks[-1].text == f"over: {state}"
+
+
+def test_what_a_program_logged_has_a_lane_of_its_own_scale_for_each_metric() -> None:
+    logged = Logged("http://mlflow/#/r", {"loss": [(10.0, 4.0), (11.0, 2.0), (29.9, 1.0)], "later": [(99.0, 1.0)]})
+    run, loss = logged_lanes(logged, 10.0, 30.0, 4)
+    assert (run.marks[0].at, run.marks[0].more) == (10.0, "http://mlflow/#/r")
+    assert (loss.name, loss.title, loss.top) == ("logged loss", "loss", None)
+    (line,) = loss.lines
+    assert (line.start, line.step_s) == (10.0, 5.0)
+    assert plain(line.mean) == [3.0, None, None, 1.0]
+    assert plain(line.low)[0] == 2.0
+    assert plain(line.high)[0] == 4.0
+
+
+def test_a_run_without_figures_has_its_address_alone() -> None:
+    assert [lane.name for lane in logged_lanes(Logged("x", {"loss": ()}), 10.0, 10.0, 4)] == ["run"]
+    assert logged_lanes(Logged("", {}), 10.0, 20.0, 4) == []
