@@ -450,6 +450,10 @@ class Series(Protocol):
         """A curve for each subject and metric of which anything was measured, all with the same start and steps: of
         `asked.step_s` or a little longer, and no shorter than what is left of that time. Raises SeriesError."""
 
+    def read_held(self, held: Sequence[Holding], asked: Asked) -> list[Curve]:
+        """Curves of a job's whole GPUs, without anything of a time in which another job had them. The subjects of
+        `asked` do not count. Raises SeriesError."""
+
     def latest(self, about: About) -> list[tuple[Subject, float, Mapping[str, float]]]:
         """The newest figures of each subject, with their time, of those heard within a few intervals."""
 

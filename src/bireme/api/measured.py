@@ -2,7 +2,7 @@
 
 Called by `routes/telemetry` in a thread: reading and reducing a day of many GPUs takes some milliseconds. Whose GPU it
 was comes from the holdings that the daemon wrote down, never from what the figures look like.
-Invariant: a curve of a job has nothing in it from before the job had that GPU, or after.
+Invariant: a curve of a job has nothing in it of a time in which another job had that GPU.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from bireme.core.telemetry.curves import Asked, Column, Curve, Subject, plain
+from bireme.core.telemetry.curves import Asked, Curve, Subject, plain
 from bireme.core.telemetry.metrics import BY_NAME, About
-from bireme.ports import Holding, Series
+from bireme.ports import Series
 
 FINEST_S = 1.0
 MOST_POINTS = 10_000
-MOST_FIGURES = 2_000_000
+MOST_FIGURES = 500_000
 """Of one answer: curves times points."""
+_OF_TASKS: tuple[About, ...] = ("task", "use")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,11 @@ class Span:
         wanted = step_s or length / max(1.0, points)
         return cls(start, end, max(wanted, FINEST_S, length / MOST_POINTS))
 
+    def coarser_for(self, curves: int) -> Span:
+        """In steps so long that so many curves are no more figures than one answer may have."""
+        points = max(1, MOST_FIGURES // max(1, curves))
+        return Span(self.start, self.end, max(self.step_s, (self.end - self.start) / points))
+
 
 def curves_of_job(
     series: Series, job_id: int, generation: int | None, metrics: Sequence[str], span: Span
@@ -46,19 +50,22 @@ def curves_of_job(
     held = [
         holding
         for holding in series.holdings(job_id=job_id, start=span.start, end=span.end)
-        if generation in (None, holding.generation)
+        if generation in (None, holding.generation) and not holding.shared
     ]
     asked = _by_subject(metrics)
-    found: list[Curve] = []
-    for holding in held:
-        if not holding.shared and asked["gpu"]:
-            subject = Subject("gpu", holding.node, holding.uuid)
-            found += [_clipped(curve, holding) for curve in _read(series, [subject], asked["gpu"], span)]
     prefix = f"{job_id}." if generation is None else f"{job_id}.{generation}."
-    for about in ("task", "use"):
-        if asked[about]:
-            subjects = series.subjects(about, prefix, span.start, span.end)
-            found += _read(series, subjects, asked[about], span)
+    used: dict[About, list[Subject]] = {
+        about: series.subjects(about, prefix, span.start, span.end) for about in _OF_TASKS if asked[about]
+    }
+    gpus = {(holding.node, holding.uuid) for holding in held}
+    curves = len(gpus) * len(asked["gpu"]) + sum(len(found) * len(asked[about]) for about, found in used.items())
+    span = span.coarser_for(curves)
+    found: list[Curve] = []
+    if held and asked["gpu"]:
+        question = Asked(subjects=(), metrics=asked["gpu"], start=span.start, end=span.end, step_s=span.step_s)
+        found += series.read_held(held, question)
+    for about, subjects in used.items():
+        found += _read(series, subjects, asked[about], span)
     return found
 
 
@@ -100,18 +107,3 @@ def _read(series: Series, subjects: Sequence[Subject], metrics: Sequence[str], s
     room = max(1, int(MOST_FIGURES / max(1.0, points * len(metrics))))
     asked = Asked(subjects=subjects[:room], metrics=metrics, start=span.start, end=span.end, step_s=span.step_s)
     return series.read(asked) if subjects and metrics else []
-
-
-def _clipped(curve: Curve, holding: Holding) -> Curve:
-    """Without the steps that lie outside the time in which the job had the GPU."""
-    begins = curve.start + np.arange(len(curve)) * curve.step_s
-    inside = begins + curve.step_s > holding.start
-    if holding.end is not None:
-        inside &= begins < holding.end
-
-    def only(column: Column) -> Column:
-        return np.where(inside, column, np.nan)
-
-    return Curve(
-        curve.subject, curve.metric, curve.start, curve.step_s, only(curve.low), only(curve.mean), only(curve.high)
-    )

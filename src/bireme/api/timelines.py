@@ -43,6 +43,7 @@ class Whose:
     array_job_id: int | None
     name: str
     user: str
+    uid: int
     state: str
     submitted_at: float
     started_at: float | None
@@ -238,6 +239,7 @@ def _plain(timeline: Timeline, whose: Whose, curves: Sequence[Curve]) -> dict[st
     names = ("job", "job_id", "name", "user", "state", "start", "end", "now", "is_over", "expected_start")
     return {
         **{name: getattr(timeline, name) for name in names},
+        "user_id": whose.uid,
         "lanes": lanes,
         "absent": list(timeline.absent),
         "outputs": outputs,

@@ -43,7 +43,8 @@ def told(text: str = "train", **more: Any) -> dict[str, Any]:
     curve = {"name": "n1 GPU 0", "start": T0 + 60, "step_s": 10.0, "low": [1.0, None, 3.0], "mean": [50.0, None, 90.0],
              "high": [60.0, None, 99.0]}  # fmt: skip
     timeline = {
-        "job": "42", "job_id": 42, "name": text, "user": text, "state": "COMPLETED", "start": T0, "end": T0 + 100,
+        "job": "42", "job_id": 42, "name": text, "user": text, "user_id": os.geteuid(),
+        "state": "COMPLETED", "start": T0, "end": T0 + 100,
         "now": T0 + 500, "is_over": True, "expected_start": None, "absent": [f"Nothing of {text}."],
         "outputs": [],
         "lanes": [
@@ -229,6 +230,17 @@ def test_any_number_of_lines_may_be_asked_for(tmp_path: Path, most: int) -> None
     path = tmp_path / "out"
     path.write_text("a\nb\nc\n")
     assert len(read(path, most)["lines"]) == min(most, 3)
+
+
+def test_another_file_where_an_output_should_be_is_not_shown_to_who_may_read_more(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("root:$6$...\n")
+    (tmp_path / "out").symlink_to(tmp_path / "secret")
+    timeline = told(outputs=[{"stream": "out", "path": str(tmp_path / "out"), "looks": []}])["timelines"][0]
+    (output,) = lines_of({**timeline, "user_id": os.geteuid() + 1}, 5)
+    assert (output["lines"], output["problem"]) == (
+        [],
+        f"{tmp_path / 'out'} is not a file of the job's owner: not shown",
+    )
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:

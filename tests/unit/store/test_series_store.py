@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.samples import HOUR, T0, Teller, curves, gpu, listed, means, sampled, task
+from tests.support.samples import DAY, GPU, HOUR, T0, Teller, curves, gpu, listed, means, sampled, task
 
+from bireme.core.telemetry.curves import Asked
 from bireme.ports import Holding, SeriesError
 from bireme.store.series import store as store_module
 from bireme.store.series.store import COMPACTED_FROM, SqliteSeries
@@ -294,6 +295,28 @@ def test_whose_gpus_they_were(reopen: Open) -> None:
     series.flush()
     assert series.holdings(job_id=7)[0].end == 400.0, "who says again that it began does not take its end away"
     assert series.holdings(job_id=9) == []
+
+
+@pytest.mark.parametrize("step_s", [10.0, 60.0, 600.0, 3600.0])
+@pytest.mark.parametrize("age_s", [0, 2 * DAY, 20 * DAY])
+def test_a_job_has_nothing_of_another_jobs_time_on_its_gpu(reopen: Open, step_s: float, age_s: int) -> None:
+    """Whatever steps are asked for, and however coarse what is left of that time has become."""
+    series = reopen()
+    teller = Teller(series)
+    mine, another = Holding(7, 1, "n1", GPU.id, False, T0 + 1203.0, T0 + 3012.0), 99.0
+    others = [
+        Holding(6, 1, "n1", GPU.id, False, T0, T0 + 1202.0),
+        Holding(8, 1, "n1", GPU.id, False, T0 + 3015.0, None),
+    ]
+    teller.tell_values(T0, [5.0 if mine.start <= T0 + at < T0 + 3012 else another for at in range(0, 7200, 10)])
+    series.hold([mine, *others])
+    series.flush()
+    for day in range(age_s // DAY + 1):
+        series.thin_out(T0 + 7200 + day * DAY)
+    asked = Asked(subjects=(), metrics=("gpu_power",), start=T0, end=T0 + 7200, step_s=step_s)
+    (curve,) = series.read_held([mine], asked)
+    assert np.nanmax(curve.high) == 5.0
+    assert np.nansum(curve.mean) > 0
 
 
 def test_the_file_is_its_users_alone(reopen: Open, tmp_path: Path) -> None:

@@ -175,7 +175,10 @@ async def live_usage(api: Context, request: Request) -> Response:
     Under `measured` of each: what was measured of it from its start until now.
     """
     job = requests.find(api.cluster.state, one_target(request.path_params["job"]))[0]
-    if not api.caller(request).may_change(job.spec.owner.uid):
+    caller = api.caller(request)
+    if not api.sees(caller, job.spec.owner.uid, job.spec.account):
+        raise Refusal(Why.INVALID_JOB_ID)
+    if not caller.may_change(job.spec.owner.uid):
         raise Refusal(Why.ACCESS_DENIED)
     if job.allocation is None:
         raise Refusal(Why.JOB_PENDING)

@@ -32,6 +32,8 @@ _DEFAULT: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 _OF_GPU = ("node", "uuid", "index", "model", "memory_mib", "parent", "profile")
 _REDUCTIONS = ("band", "mean", "low", "high")
+_LATEST = 1e11
+"""No time is later than that."""
 _LAST_S = 3600.0
 """What is asked for where no start is given: of a node or a GPU."""
 _SUMMED = ("cpu_user", "cpu_system", "memory", "io_read", "io_written", "use_gpu_memory")
@@ -161,7 +163,9 @@ async def _read(api: Context, request: Request, work: Callable[[], list[Curve]])
 
 
 def _span(request: Request, start: float, end: float) -> Span:
-    start, end = number(request, "start", start), number(request, "end", end)
+    start, end = (
+        min(max(number(request, name, default), 0.0), _LATEST) for name, default in (("start", start), ("end", end))
+    )
     if end < start:
         raise ProblemError(400, "end is before start")
     return Span.of(start, end, max(0.0, number(request, "step", 0.0)), number(request, "points", 1000.0))

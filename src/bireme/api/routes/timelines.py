@@ -96,6 +96,7 @@ def _whose(record: dict[str, Any], ended_at: float | None, caller: Caller) -> Wh
         ended_at=ended_at,
         nodes=record.get("node_list") or "",
         expected_start=record.get("expected_start") if record["state"] == "PENDING" else None,
+        uid=record["user_id"],
         is_own=record["user_id"] == caller.uid,
         reads_run=caller.may_change(record["user_id"]),
         outputs=_outputs(record),

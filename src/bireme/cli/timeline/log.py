@@ -25,7 +25,7 @@ def lines_of(timeline: dict[str, Any], most: int) -> list[dict[str, Any]]:
     if began is None or not most:
         return []
     life = (began, timeline["end"] if timeline["is_over"] else timeline["now"])
-    return [_of_output(output, most, life) for output in timeline["outputs"]]
+    return [_of_output(output, most, life, timeline["user_id"]) for output in timeline["outputs"]]
 
 
 def _began(timeline: dict[str, Any]) -> float | None:
@@ -34,7 +34,7 @@ def _began(timeline: dict[str, Any]) -> float | None:
     return min((span["start"] for span in spans if span["text"] == "runs"), default=None)
 
 
-def _of_output(output: dict[str, Any], most: int, life: tuple[float, float]) -> dict[str, Any]:
+def _of_output(output: dict[str, Any], most: int, life: tuple[float, float], owner: int) -> dict[str, Any]:
     told: dict[str, Any] = {
         "stream": output["stream"],
         "path": output["path"],
@@ -43,7 +43,10 @@ def _of_output(output: dict[str, Any], most: int, life: tuple[float, float]) -> 
         "problem": "",
     }
     try:
-        raw, told["skipped"] = _read(output["path"], most)
+        raw, told["skipped"] = _read(output["path"], most, owner)
+    except NotTheirsError:
+        told["problem"] = f"{output['path']} is not a file of the job's owner: not shown"
+        return told
     except OSError as error:
         told["problem"] = f"cannot read {output['path']}: {error.strerror}"
         return told
@@ -57,7 +60,11 @@ def _shown(line: Dated) -> dict[str, Any]:
     return {"number": line.number, "text": line.text, "start": line.start, "end": line.end, "source": line.source}
 
 
-def _read(path: str, most: int) -> tuple[list[Raw], int]:
+class NotTheirsError(Exception):
+    """Another's file lies where a job's output should: a link that its owner put there for who may read more."""
+
+
+def _read(path: str, most: int, owner: int) -> tuple[list[Raw], int]:
     """The first quarter and the rest from the end, where there are more than `most`; and the bytes between them."""
     # Non-blocking: a pipe in its place must not make the command wait.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -65,12 +72,14 @@ def _read(path: str, most: int) -> tuple[list[Raw], int]:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return [], 0
-        head = _lines(file.read(_PIECE), 0, 1, whole=status.st_size <= _PIECE)
+        if owner not in (status.st_uid, os.geteuid()):
+            raise NotTheirsError
+        head = _lines(file.read(_PIECE) or b"", 0, 1, whole=status.st_size <= _PIECE)
         if status.st_size <= _PIECE and len(head) <= most:
             return head, 0
         begin = max(0, status.st_size - _PIECE)
         file.seek(begin)
-        piece = file.read(_PIECE)
+        piece = file.read(_PIECE) or b""
         cut = piece.find(b"\n") + 1 if begin else 0
         tail = _lines(piece[cut:], begin + cut, 0 if begin else 1, whole=True)
     first = head[: most // 4]

@@ -8,8 +8,8 @@ Invariant: the three columns of a curve have the same length, and a step in whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,15 +49,40 @@ class Curve:
         return len(self.mean)
 
 
+Times = tuple[tuple[float, float], ...]
+"""From when to before when, each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """When a subject was somebody's, and when it was another's: a GPU that jobs have one after the other."""
+
+    mine: Times
+    others: Times = ()
+
+    def holds(self, begin: Column, end: Column) -> NDArray[np.bool_]:
+        """Of spans of time: which lie in that somebody's time, and in nobody else's even in part."""
+        return _touched(self.mine, begin, end) & ~_touched(self.others, begin, end)
+
+
+def _touched(times: Times, begin: Column, end: Column) -> NDArray[np.bool_]:
+    """Which spans share some moment with any of the times: by their end more of these have begun than were over."""
+    begun = np.searchsorted(np.sort([first for first, _ in times]), end, "left")
+    over = np.searchsorted(np.sort([last for _, last in times]), begin, "right")
+    return np.asarray(begun > over)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Which curves: of these subjects, each in its own span, in steps of at least `step_s`."""
+    """Which curves: of these subjects, in steps of at least `step_s`. Of one that is in `own`, only what was measured
+    in time of its own: what is another's is left out before steps are made of it."""
 
     subjects: Sequence[Subject]
     metrics: Sequence[str]
     start: float
     end: float
     step_s: float
+    own: Mapping[Subject, Own] = field(default_factory=dict)
 
 
 def coarser(columns: tuple[Column, Column, Column], times: int) -> tuple[Column, Column, Column]:

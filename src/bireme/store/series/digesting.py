@@ -8,10 +8,11 @@ Invariant: nothing is in a digest from before the start had the GPU, or after.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from bireme.core.telemetry import digest as d
-from bireme.core.telemetry.curves import Asked, Curve, Subject
+from bireme.core.telemetry.curves import Asked, Curve, Own, Subject
 from bireme.core.telemetry.digest import Digest, GpuDigest
 from bireme.core.telemetry.metrics import About
 from bireme.ports import Holding
@@ -29,20 +30,22 @@ ByMetric = dict[str, Curve]
 
 def made(
     read: Read,
+    own: Mapping[Subject, Own],
     measured: Callable[[About], Sequence[Subject]],
     holdings: Sequence[Holding],
     run: tuple[int, int, float, float],
 ) -> Digest:
-    """`measured` gives the subjects of a sort that are the start's; `run` is (job, generation, start, end)."""
+    """`own`: its whole GPUs, and when they were its own; `measured` gives the subjects of a sort that are the start's;
+    `run` is (job, generation, start, end)."""
     job_id, generation, start, end = run
     of_tasks, of_uses = measured("task"), measured("use")
     step_s = _step(len(of_tasks) + len(of_uses), end - start)
 
     def curves(subjects: Sequence[Subject], metrics: Sequence[str]) -> dict[Subject, ByMetric]:
-        return _by_subject(read, subjects, Asked(subjects=(), metrics=metrics, start=start, end=end, step_s=step_s))
+        asked = Asked(subjects=(), metrics=metrics, start=start, end=end, step_s=step_s, own=own)
+        return _by_subject(read, subjects, asked)
 
-    cards = [Subject("gpu", each.node, each.uuid) for each in holdings if not each.shared]
-    gpus = {subject.id: found for subject, found in curves(cards, d.GPU_METRICS).items()}
+    gpus = {subject.id: found for subject, found in curves(tuple(own), d.GPU_METRICS).items()}
     tasks = {key: found for subject, found in curves(of_tasks, d.TASK_METRICS).items() if (key := _task(subject))}
     uses: dict[tuple[int, str, int], dict[str, ByMetric]] = defaultdict(dict)
     for subject, found in curves(of_uses, d.USE_METRICS).items():
@@ -70,8 +73,7 @@ def _step(subjects: int, length_s: float) -> float:
 def _by_subject(read: Read, subjects: Sequence[Subject], asked: Asked) -> dict[Subject, ByMetric]:
     found: dict[Subject, ByMetric] = {}
     for some in _parts(subjects):
-        question = Asked(subjects=some, metrics=asked.metrics, start=asked.start, end=asked.end, step_s=asked.step_s)
-        for curve in read(question):
+        for curve in read(replace(asked, subjects=some)):
             found.setdefault(curve.subject, {})[curve.metric] = curve
     return found
 

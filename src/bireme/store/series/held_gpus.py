@@ -33,11 +33,18 @@ def updated(known: Holding | None, said: Holding) -> Holding:
     )
 
 
-def read(connection: sqlite3.Connection, job_id: int | None, uuid: str | None, damage: Damage) -> list[Holding]:
-    conditions = {"job_id": job_id, "uuid": uuid}
+def read(
+    connection: sqlite3.Connection,
+    job_id: int | None,
+    uuid: str | None,
+    damage: Damage,
+    span: tuple[float, float | None] = (0.0, None),
+) -> list[Holding]:
+    """`span`: those that share some time with it, as far as the rows themselves say it."""
+    conditions = {"job_id = ?": job_id, "uuid = ?": uuid, "since < ?": span[1]}
     asked = {name: value for name, value in conditions.items() if value is not None}
-    where = " AND ".join(f"{name} = ?" for name in asked) or "1"
-    rows = connection.execute(f"SELECT * FROM held WHERE {where} ORDER BY since", tuple(asked.values()))
+    asked["(until IS NULL OR until > ?)"] = span[0]
+    rows = connection.execute(f"SELECT * FROM held WHERE {' AND '.join(asked)} ORDER BY since", tuple(asked.values()))
     found = (_holding(row, damage) for row in rows.fetchall())
     return [holding for holding in found if holding is not None]
 

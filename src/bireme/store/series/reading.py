@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bireme.core.telemetry.curves import Asked, Curve, Subject
 from bireme.store.series import chunks
@@ -102,8 +103,9 @@ def _spans(grid: Grid, known: Horizons) -> Iterator[tuple[Level, Span]]:
 class Sheet:
     """Collects cells for curves, and adds them up at the end."""
 
-    def __init__(self, grid: Grid, subjects: Sequence[Subject], metrics: Sequence[str]) -> None:
-        self._grid = grid
+    def __init__(self, grid: Grid, asked: Asked) -> None:
+        self._grid, self._own = grid, asked.own
+        subjects, metrics = dict.fromkeys(asked.subjects), dict.fromkeys(asked.metrics)
         self._rows = {
             pair: no for no, pair in enumerate((metric, subject) for metric in metrics for subject in subjects)
         }
@@ -116,11 +118,24 @@ class Sheet:
         cells = concatenated(parts)
         at, row = cells.step * level.step_s, self._rows_of(metric, cells.subject, owners)
         fits = (row >= 0) & (at >= max(span[0], self._grid.start)) & (at < min(span[1], self._grid.end))
+        if self._own:
+            fits &= self._owned(cells.subject, at, level, owners)
         if not fits.all():
             cells, at, row = cells.only(fits), at[fits], row[fits]
         place = row * self._grid.steps + (at - self._grid.start) // self._grid.step_s
         if len(place):
             self._parts.append(_gathered(place, cells, fine=level == FINE))
+
+    def _owned(self, subject: Ints, at: Ints, level: Level, owners: dict[int, Subject]) -> NDArray[np.bool_]:
+        """Which cells are not of another's time, in whole or in part."""
+        owned = np.ones(len(at), np.bool_)
+        first = np.flatnonzero(np.diff(subject, prepend=-1)).tolist()
+        for begin, end in zip(first, [*first[1:], len(at)], strict=True):
+            own = self._own.get(owners[int(subject[begin])]) if int(subject[begin]) in owners else None
+            if own is not None:
+                begins = at[begin:end].astype(np.float64)
+                owned[begin:end] = own.holds(begins, begins + level.step_s)
+        return owned
 
     def _rows_of(self, metric: str, subject: Ints, owners: dict[int, Subject]) -> Ints:
         """Of each cell the curve that it belongs to, or -1. Cells of one subject stand together for long."""
@@ -165,7 +180,7 @@ def _gathered(place: Ints, cells: Cells, *, fine: bool) -> tuple[Ints, Floats, F
 
 def curves(asked: Asked, found: Found, stacks: Sequence[Stack], damage: Damage) -> list[Curve]:
     """Decodes what was found; needs the database no more."""
-    sheet = Sheet(found.grid, list(dict.fromkeys(asked.subjects)), list(dict.fromkeys(asked.metrics)))
+    sheet = Sheet(found.grid, asked)
     for (metric, level, span), rows in found.rows.items():
         for parts in _groups(cells for _, cells in chunks.all_decoded(rows, damage)):
             sheet.add(metric, level, span, parts, found.numbers)

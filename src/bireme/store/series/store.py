@@ -12,14 +12,16 @@ Invariant: what `flush` has returned outlives a crash; what it could not write i
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
-from bireme.core.telemetry.curves import Asked, Curve, Subject
+from bireme.core.telemetry.curves import Asked, Curve, Own, Subject
 from bireme.core.telemetry.digest import Digest
 from bireme.core.telemetry.metrics import About
 from bireme.core.telemetry.waiting import Waited
@@ -40,7 +42,7 @@ from bireme.store.series.database import reading as sqlite_reading
 from bireme.store.series.disk import Disk, Horizons
 from bireme.store.series.fresh import Batch, RoundsError, Stack
 from bireme.store.series.latest import Latest
-from bireme.store.series.levels import Keeping
+from bireme.store.series.levels import LEVELS, Keeping
 
 COMPACTED_FROM = 10
 """Rows of a gatherer: of as many minutes, where each is flushed."""
@@ -343,7 +345,9 @@ class SqliteSeries:
         self, *, job_id: int | None = None, uuid: str | None = None, start: float = 0.0, end: float | None = None
     ) -> list[Holding]:
         nothing: list[Holding] = []
-        kept, _ = self._look(lambda connection: held_gpus.read(connection, job_id, uuid, self._damage), nothing)
+        kept, _ = self._look(
+            lambda connection: held_gpus.read(connection, job_id, uuid, self._damage, (start, end)), nothing
+        )
         found = self._with_waiting(kept)
         asked = (one for one in found if job_id in (None, one.job_id) and uuid in (None, one.uuid))
         return held_gpus.overlapping(sorted(asked, key=lambda one: one.start), start, end)
@@ -360,7 +364,31 @@ class SqliteSeries:
         def measured(about: About) -> list[Subject]:
             return self.subjects(about, prefix, start, end)
 
-        return digesting.made(self.read, measured, held, (job_id, generation, start, end))
+        return digesting.made(self.read, self._owned(held), measured, held, (job_id, generation, start, end))
+
+    def read_held(self, held: Sequence[Holding], asked: Asked) -> list[Curve]:
+        own = self._owned(held)
+        return self.read(replace(asked, subjects=tuple(own), own=own))
+
+    def _owned(self, held: Sequence[Holding]) -> dict[Subject, Own]:
+        """Whole GPUs of one job, with the times in which they were its own, and those of others before and after."""
+        by_gpu: dict[Subject, list[Holding]] = {}
+        for one in held:
+            if not one.shared:
+                by_gpu.setdefault(Subject("gpu", one.node, one.uuid), []).append(one)
+        return {subject: self._times(subject, mine) for subject, mine in by_gpu.items()}
+
+    def _times(self, subject: Subject, mine: Sequence[Holding]) -> Own:
+        longest = LEVELS[-1].step_s
+        first = min(one.start for one in mine) - longest
+        last = None if any(one.end is None for one in mine) else max(one.end or 0.0 for one in mine) + longest
+        others = [
+            one
+            for one in self.holdings(uuid=subject.id, start=first, end=last)
+            if one.node == subject.node and one.job_id != mine[0].job_id
+        ]
+        return Own(*(tuple((one.start, math.inf if one.end is None else one.end) for one in some)
+                     for some in (mine, others)))  # fmt: skip
 
     def digests(self, job_ids: Collection[int]) -> list[Digest]:
         nothing: list[Digest] = []

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from bireme.core.telemetry.curves import coarser, plain
+from bireme.core.telemetry.curves import Own, coarser, plain
 
 nan = math.nan
 
@@ -27,3 +27,11 @@ def test_peaks_survive_every_step() -> None:
     high = np.array([1.0, 9.0, 1.0, 1.0])
     first = coarser((mean, mean, high), 2)
     assert plain(coarser(first, 2)[2]) == [9.0]
+
+
+def test_spans_are_somebodys_where_they_touch_his_time_and_nobody_elses() -> None:
+    own = Own(mine=((10.0, 20.0), (40.0, math.inf)), others=((22.0, 38.0), (0.0, 4.0)))
+    begin = np.arange(0.0, 60.0, 5.0)
+    held = [int(at) for at, is_own in zip(begin, own.holds(begin, begin + 5.0), strict=True) if is_own]
+    assert held == [10, 15, 40, 45, 50, 55]
+    assert not Own(mine=()).holds(begin, begin + 5.0).any()
