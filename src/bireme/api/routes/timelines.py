@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 from typing import Any
 
@@ -41,6 +42,7 @@ async def show_timeline(api: Context, request: Request) -> Response:
     each output file had been written when.
     """
     found, left_out = await _found(api, request)
+    found.sort(key=lambda whose: [int(part) for part in re.findall(r"\d+", whose.job)])
     points = int(min(max(number(request, "points", 600.0), 1.0), timelines.MOST_POINTS))
     sources = await _sources(api, request)
     now = api.now()

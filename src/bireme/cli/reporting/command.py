@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from typing import Any
 
 from bireme.cli.connection import make_transport
 from bireme.cli.parsing import Arguments
 from bireme.cli.reporting import page, table, text
+from bireme.cli.reporting.private_page import write_page
 from bireme.client.transport import ApiError
 from bireme.commands.paths import path_of
 from bireme.commands.reports import make_stamp
@@ -25,6 +25,8 @@ from bireme.slurm.times import parse_timestamp
 _DESCRIPTION = """How much of what was asked for was used: GPUs, tensor cores, memory, CPUs, time, energy, waiting.
 Of a job with advice; of users and accounts worst first, by measured GPU time without use."""
 
+_WEEK_S = 7 * 86_400.0
+
 
 def main(argv: list[str]) -> int:
     return run_command("bireme report", lambda: _main(argv))
@@ -32,6 +34,8 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     given = _parser().parse_args(argv)
+    if given.job is not None and not given.job.strip():
+        raise CommandFailure("which job? `squeue` and `sacct` list them; without one the report is of everybody")
     of_many = given.user or given.account or given.since or given.until
     if given.job and of_many:
         raise CommandFailure("a job, or --user, --account, --since and --until: not both")
@@ -47,7 +51,9 @@ def _parser() -> Arguments:
     parser.add_argument("job", nargs="?", help="job id: 42, an array 42, a task 42_3, a component 42+1")
     parser.add_argument("--user", help="runs of these users (names or uids, with commas)")
     parser.add_argument("--account", help="runs of these accounts (with commas)")
-    parser.add_argument("--since", help="runs that ended since: 2026-11-10, 08:00, now-7days (the default)")
+    parser.add_argument(
+        "--since", help="runs that ended since: 2026-11-10, 08:00, now-7days (default: seven days ago at midnight)"
+    )
     parser.add_argument("--until", help="runs that ended before (default: now, and what still runs is counted too)")
     parser.add_argument("--jobs", type=_count, default=20, metavar="N", help="list the N worst runs (default 20)")
     forms = parser.add_mutually_exclusive_group()
@@ -79,7 +85,7 @@ def _of_many(given: argparse.Namespace) -> dict[str, Any]:
     params = {
         "user": given.user,
         "account": given.account,
-        "start": _moment(given.since or "now-7days", now, "--since"),
+        "start": _moment(given.since, now, "--since") if given.since else _midnight(now - _WEEK_S),
         "end": _moment(given.until, now, "--until") if given.until else None,
         "jobs": given.jobs,
     }
@@ -90,6 +96,12 @@ def _of_many(given: argparse.Namespace) -> dict[str, Any]:
             raise refused_by_daemon("", error) from error
     chosen = {"user": given.user, "account": given.account}
     return {**answer, "chosen": {name: value for name, value in chosen.items() if value}}
+
+
+def _midnight(at: float) -> float:
+    """Of the day of that time, here: so that days of a report are days."""
+    day = time.localtime(at)
+    return time.mktime((day.tm_year, day.tm_mon, day.tm_mday, 0, 0, 0, 0, 0, -1))
 
 
 def _moment(written: str, now: float, flag: str) -> float:
@@ -110,21 +122,8 @@ def _show(given: argparse.Namespace, told: dict[str, Any]) -> None:
         return
     if given.html:
         made = page.of_jobs(told, stamp) if given.job else page.of_many(told, stamp)
-        _write(given.html, made)
+        write_page(made, given.html)
         return
     shown = visible_values(told)
     lines = text.of_jobs(shown, stamp) if given.job else text.of_many(shown, stamp)
     print("\n".join(lines))
-
-
-def _write(place: str, made: str) -> None:
-    """What was private to who asked stays so: the file is the user's own."""
-    if place == "-":
-        print(made, end="")
-        return
-    try:
-        opened = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(opened, "w", encoding="utf-8") as file:
-            file.write(made)
-    except OSError as error:
-        raise CommandFailure(f"--html {place}: {error.strerror}") from error
