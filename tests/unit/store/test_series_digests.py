@@ -76,6 +76,7 @@ def test_a_digest_is_reckoned_from_what_the_start_had_and_when(tmp_path: Path) -
     assert (step.step, step.figures["cpu_s"].total, step.figures["memory_mib"].most) == (-5, 40.0, 100.0)
     assert made.node_memory_peak_mib == 100.0
     assert made.measured
+    assert series.digest(7, 1, T0 + 21.0, T0 + 29.0).gpus, "also before anything of it was measured"
     assert not series.digest(99, 1, T0, T0 + 60.0).measured
     series.close()
 

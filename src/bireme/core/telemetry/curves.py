@@ -64,6 +64,11 @@ class Own:
         """Of spans of time: which lie in that somebody's time, and in nobody else's even in part."""
         return _touched(self.mine, begin, end) & ~_touched(self.others, begin, end)
 
+    def has_sample(self, at: Column, interval_s: float) -> NDArray[np.bool_]:
+        """Of samples, each of which tells of the time since the one before it: which were taken in that somebody's
+        time, and tell of nobody else's."""
+        return _touched(self.mine, at, np.nextafter(at, np.inf)) & ~_touched(self.others, at - interval_s, at)
+
 
 def _touched(times: Times, begin: Column, end: Column) -> NDArray[np.bool_]:
     """Which spans share some moment with any of the times: by their end more of these have begun than were over."""

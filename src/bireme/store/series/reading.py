@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.telemetry.curves import Asked, Curve, Subject
+from bireme.core.telemetry.curves import Asked, Curve, Own, Subject
 from bireme.store.series import chunks
-from bireme.store.series.cells import STEP_BITS, Cells, Floats, Ints, concatenated, of_samples
+from bireme.store.series.cells import NONE, STEP_BITS, Cells, Floats, Ints, concatenated, of_samples
 from bireme.store.series.database import Damage
 from bireme.store.series.disk import Horizons, horizons
 from bireme.store.series.fresh import Stack
@@ -111,6 +111,15 @@ class Sheet:
         }
         self._parts: list[tuple[Ints, Floats, Floats, Floats, Floats]] = []
 
+    def add_kept(
+        self, metric: str, level: Level, span: Span, parts: Sequence[Cells], owners: dict[int, Subject]
+    ) -> None:
+        """Cells as they are on disk: of those that are partly of another's time nothing is known of the rest."""
+        cells = concatenated(parts) if parts else NONE
+        if self._own and len(cells):
+            cells = cells.only(self._owned(cells, level, owners))
+        self.add(metric, level, span, [cells], owners)
+
     def add(self, metric: str, level: Level, span: Span, parts: Sequence[Cells], owners: dict[int, Subject]) -> None:
         """Those cells of the subjects that are asked for, in that time."""
         if not parts:
@@ -118,23 +127,21 @@ class Sheet:
         cells = concatenated(parts)
         at, row = cells.step * level.step_s, self._rows_of(metric, cells.subject, owners)
         fits = (row >= 0) & (at >= max(span[0], self._grid.start)) & (at < min(span[1], self._grid.end))
-        if self._own:
-            fits &= self._owned(cells.subject, at, level, owners)
         if not fits.all():
             cells, at, row = cells.only(fits), at[fits], row[fits]
         place = row * self._grid.steps + (at - self._grid.start) // self._grid.step_s
         if len(place):
             self._parts.append(_gathered(place, cells, fine=level == FINE))
 
-    def _owned(self, subject: Ints, at: Ints, level: Level, owners: dict[int, Subject]) -> NDArray[np.bool_]:
+    def _owned(self, cells: Cells, level: Level, owners: dict[int, Subject]) -> NDArray[np.bool_]:
         """Which cells are not of another's time, in whole or in part."""
-        owned = np.ones(len(at), np.bool_)
+        owned = np.ones(len(cells), np.bool_)
+        subject, begins = cells.subject, (cells.step * level.step_s).astype(np.float64)
         first = np.flatnonzero(np.diff(subject, prepend=-1)).tolist()
-        for begin, end in zip(first, [*first[1:], len(at)], strict=True):
+        for begin, end in zip(first, [*first[1:], len(cells)], strict=True):
             own = self._own.get(owners[int(subject[begin])]) if int(subject[begin]) in owners else None
             if own is not None:
-                begins = at[begin:end].astype(np.float64)
-                owned[begin:end] = own.holds(begins, begins + level.step_s)
+                owned[begin:end] = own.holds(begins[begin:end], begins[begin:end] + level.step_s)
         return owned
 
     def _rows_of(self, metric: str, subject: Ints, owners: dict[int, Subject]) -> Ints:
@@ -183,7 +190,7 @@ def curves(asked: Asked, found: Found, stacks: Sequence[Stack], damage: Damage) 
     sheet = Sheet(found.grid, asked)
     for (metric, level, span), rows in found.rows.items():
         for parts in _groups(cells for _, cells in chunks.all_decoded(rows, damage)):
-            sheet.add(metric, level, span, parts, found.numbers)
+            sheet.add_kept(metric, level, span, parts, found.numbers)
     for stack in stacks:
         for metric, cells, owners in _fresh_cells(stack, asked):
             sheet.add(metric, FINE, (found.grid.start, found.grid.end), [cells], owners)
@@ -210,7 +217,15 @@ def _fresh_cells(stack: Stack, asked: Asked) -> Iterator[tuple[str, Cells, dict[
     steps = (stack.at // FINE.step_s).astype(np.int64)
     mine = np.array(list(owners), np.int64)
     keys = ((mine[:, np.newaxis] << STEP_BITS) | steps).ravel()
+    another = np.array([_not_owned(asked.own.get(one), stack) for one in owners.values()]).ravel()
     for metric in dict.fromkeys(asked.metrics):
         if metric in stack.metrics:
             values = stack.values[:, stack.metrics.index(metric), :][:, mine].T.ravel()
-            yield metric, of_samples(keys, values), owners
+            yield metric, of_samples(keys, np.where(another, np.nan, values)), owners
+
+
+def _not_owned(own: Own | None, stack: Stack) -> NDArray[np.bool_]:
+    """Which rounds are of another's time."""
+    if own is None:
+        return np.zeros(len(stack.at), np.bool_)
+    return ~own.has_sample(stack.at, stack.interval_s)

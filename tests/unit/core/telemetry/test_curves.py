@@ -35,3 +35,9 @@ def test_spans_are_somebodys_where_they_touch_his_time_and_nobody_elses() -> Non
     held = [int(at) for at, is_own in zip(begin, own.holds(begin, begin + 5.0), strict=True) if is_own]
     assert held == [10, 15, 40, 45, 50, 55]
     assert not Own(mine=()).holds(begin, begin + 5.0).any()
+
+
+def test_a_sample_is_somebodys_where_it_tells_of_nobody_else() -> None:
+    own = Own(mine=((20.0, 60.0),), others=((0.0, 18.0), (60.0, 90.0)))
+    at = np.array([10.0, 20.0, 28.0, 30.0, 59.0, 60.0, 70.0])
+    assert own.has_sample(at, 10.0).tolist() == [False, False, True, True, True, False, False]
