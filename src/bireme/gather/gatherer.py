@@ -58,6 +58,8 @@ class Gatherer:
         self._interval_s = 10.0
         self._hurry = asyncio.Event()
         self._in_company_at = time.monotonic()
+        self._unkept = ""
+        """Why the round before is lost: told once."""
         self.newest = Newest()
         self._port = KeptPort(self._page, "metrics.node_address")
         self.link = Link(dial, spool, machine, self._set_pace, self._port.move)
@@ -118,6 +120,9 @@ class Gatherer:
         self.newest.take(told, self.link.devices)
         try:
             self._spool.add(told)
+            self._unkept = ""
         except OSError as error:  # the disk is full: this round is lost, and the next one is tried
-            log.error("a round cannot be kept: %s", error)
+            if str(error) != self._unkept:
+                log.error("rounds cannot be kept and are lost: %s", error)
+            self._unkept = str(error)
         self.link.made()

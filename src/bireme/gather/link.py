@@ -48,6 +48,9 @@ class Link:
         self.slurm_files: list[str] = []
         self._told_devices: m.Devices | None = None
         self._problem = ""
+        """Why the daemon had no round of this one the last time; empty since it has kept one."""
+        self._kept = -1
+        """What the daemon said that it has, in its latest welcome."""
         self.is_heard = False
         """A daemon listens."""
 
@@ -61,14 +64,13 @@ class Link:
         while True:
             try:
                 await self._converse()
-                pause_s = _FIRST_PAUSE_S
             except (OSError, EOFError, ValueError) as error:
+                pause_s = min(2 * pause_s, _MOST_PAUSE_S) if self._problem else _FIRST_PAUSE_S
                 self._tell_once(str(error) or type(error).__name__)
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     def _tell_once(self, problem: str) -> None:
-        """Why the daemon is not reached: when it is not what it was the last time."""
+        """Why the daemon does not have the rounds: when it is not what it was since it last kept one."""
         if problem != self._problem:
             log.warning("no daemon takes what is measured, it is kept here: %s", problem)
         self._problem = problem
@@ -83,8 +85,10 @@ class Link:
             self._sent, self._told_devices = welcome.kept, None
             self._paced(welcome.interval_s)
             await self._moved(welcome.metrics)
-            self.is_heard, self._problem = True, ""
-            log.info("the daemon has rounds up to %d", welcome.kept)
+            self.is_heard = True
+            if welcome.kept != self._kept:
+                log.info("the daemon has rounds up to %d", welcome.kept)
+            self._kept = welcome.kept
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._send(writer))
                 both.create_task(self._listen(reader, splitter))
@@ -137,6 +141,7 @@ class Link:
     async def _obey(self, said: m.AnySaid) -> None:
         if isinstance(said, m.Kept):
             self._spool.confirm(said.no)
+            self._problem = ""
         elif isinstance(said, m.Pace):
             self._paced(said.interval_s)
             if said.metrics is not None:

@@ -114,6 +114,50 @@ def test_a_full_disk_leaves_rounds_with_their_gatherers(site: Site) -> None:
     asyncio.run(story())
 
 
+def test_a_fault_that_nobody_expected_is_told_and_rounds_are_kept_after_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def overflows() -> dict[str, int]:
+        raise OverflowError("Python int too large to convert to SQLite INTEGER")
+
+    async def story() -> None:
+        async with site.open() as keeper:
+            peer = await site.connect()
+            peer.say(m.Hello(id="g"))
+            await peer.hear()
+            with monkeypatch.context() as patch:
+                patch.setattr(site.disk, "flush", overflows)
+                while not keeper.problem:
+                    await asyncio.sleep(0.005)
+                assert "OverflowError: Python int too large" in keeper.problem
+            peer.say(a_round(1))
+            await kept_up_to(peer, 1)
+            assert not keeper.problem
+
+    asyncio.run(story())
+    assert [record.exc_info is not None for record in caplog.records if "not kept" in record.getMessage()] == [True]
+
+
+def test_a_look_at_what_waits_that_fails_costs_no_round(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("n9")
+
+    async def story() -> None:
+        async with site.open() as keeper:
+            with monkeypatch.context() as patch:
+                patch.setattr(keeper._trail, "look", fails)
+                while "KeyError" not in keeper.problem:
+                    await asyncio.sleep(0)
+            peer = await site.connect()
+            peer.say(m.Hello(id="g"))
+            await peer.hear()
+            peer.say(a_round(1))
+            await kept_up_to(peer, 1)
+            assert not any(work.done() for work in keeper._work)
+
+    asyncio.run(story())
+
+
 def test_the_socket_is_private_and_goes_with_the_daemon(site: Site) -> None:
     async def story() -> None:
         async with site.open():

@@ -155,7 +155,7 @@ def refusal_of(site: Site, hello: m.Told) -> str:
 def test_who_has_no_token_or_a_wrong_one_is_refused(site: Site) -> None:
     others = Tokens(b"x" * 32).made_for(site.node)
     longer = site.premises.tokens.made_for("other").replace("other", f"other,{site.node}")
-    for token in ("", "nonsense", others, longer, site.premises.tokens.made_for(site.node)[:-1]):
+    for token in ("", "nonsense", f"{site.node}:é", others, longer, site.premises.tokens.made_for(site.node)[:-1]):
         assert "not a token of this cluster" in refusal_of(site, site.hello(token=token))
     assert site.disk.samples == []
 
@@ -245,6 +245,22 @@ def test_what_is_too_much_cuts_off(site: Site) -> None:
     long = m.Frame(about="gpu", node=site.node, ids=["G"], columns={"x" * 5_000_000: [1]})
     told = m.Round(no=1, at=1.0, sent=1.0, interval_s=1, frames=[long])
     assert "longer than" in cut_off_after(site, told)
+
+
+@pytest.mark.parametrize("no", [0, 2**40, 2**63, 2**64 - 1])
+def test_a_round_has_a_number_that_can_be_counted(site: Site, no: int) -> None:
+    assert "without its number" in cut_off_after(site, site.a_round(no))
+
+
+def test_names_can_be_shown(site: Site) -> None:
+    assert "cannot be shown" in cut_off_after(site, site.a_round(1, about="gpu", ids=["GPU\x1b[2J"]))
+
+
+@pytest.mark.parametrize("what", [{"at": float("nan")}, {"at": 1e300}, {"pid": 2**63}, {"code": 2**63}, {"pid": -1}])
+def test_a_happening_has_a_time_and_a_process_that_can_be(site: Site, what: dict[str, Any]) -> None:
+    happening = m.Happening(**({"at": 1.0, "node": site.node, "kind": "xid"} | what))
+    told = m.Round(no=1, at=1.0, sent=1.0, interval_s=1, frames=[], happenings=[happening])
+    assert "a happening without" in cut_off_after(site, told)
 
 
 def test_a_job_that_had_not_the_node_is_not_spoilt(site: Site) -> None:

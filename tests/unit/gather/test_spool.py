@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -93,3 +98,77 @@ def test_confirmed_rounds_leave_no_bytes(tmp_path: Path) -> None:
 def test_it_is_private(tmp_path: Path) -> None:
     fill(tmp_path, 1)
     assert [oct(path.stat().st_mode & 0o777) for path in sorted(tmp_path.iterdir())] == ["0o600", "0o600"]
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """The kernel takes a part of what crosses this, without an error, as a disk does that fills up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_round_that_is_written_in_part_is_lost_and_no_other(tmp_path: Path) -> None:
+    spool = fill(tmp_path, 1, 2)
+    size = (tmp_path / "rounds").stat().st_size
+    with files_of_at_most(size + 20), pytest.raises(OSError, match="No space left"):
+        spool.add(a_round(3))
+    assert (tmp_path / "rounds").stat().st_size == size
+    spool.add(a_round(4))
+    assert numbers(spool) == [1, 2, 4]
+    spool.close()
+    again = Spool(tmp_path)
+    assert (numbers(again), again.last) == ([1, 2, 4], 4)
+
+
+def test_a_round_that_rots_is_passed_over_and_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spool = fill(tmp_path, 1, 2, 3)
+    with (tmp_path / "rounds").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)[0]
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last ^ 1]))
+    assert [numbers(spool), numbers(spool)] == [[1, 2], [1, 2]]
+    assert [record.getMessage().split(" in ")[0] for record in caplog.records] == ["round 3"]
+    spool.confirm(3)
+    spool.add(a_round(4))
+    assert numbers(spool) == [4]
+
+
+def test_what_is_confirmed_is_taken_off_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = fill(tmp_path, 1, 2)
+    replaced = os.pwrite
+
+    def none_is_left(file: int, data: bytes, place: int) -> int:
+        """A file that is there can be written anew, one more cannot."""
+        if os.fstat(file).st_size < place + len(data) and os.readlink(f"/proc/self/fd/{file}").endswith(".new"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return replaced(file, data, place)
+
+    monkeypatch.setattr(os, "pwrite", none_is_left)
+    spool.confirm(2)
+    assert (tmp_path / "rounds").stat().st_size == 0
+    spool.close()
+    assert Spool(tmp_path).last == 2
+
+
+def test_a_file_that_cannot_be_cut_is_no_error_of_who_confirms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = fill(tmp_path, 1, 2)
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", broken)
+        spool.confirm(1)
+        spool.confirm(2)
+        spool.confirm(2)
+    assert len(caplog.records) == 1
+    assert numbers(spool) == []
+    spool.add(a_round(3))
+    assert numbers(spool) == [3]

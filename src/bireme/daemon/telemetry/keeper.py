@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
@@ -124,7 +124,7 @@ class TelemetryKeeper:
         self._digester.runs.all(self._cluster.state, self._cluster.clock.now())
         self._digester.begin(lambda: self.series, self._told_until, self._uuid_of)
         self._work = tuple(
-            asyncio.create_task(work()) for work in (self._keep, self._follow_waits, self._note_holdings)
+            asyncio.create_task(self._for_ever(work)) for work in (self._keep, self._follow_waits, self._note_holdings)
         )
 
     async def close(self) -> None:
@@ -304,6 +304,15 @@ class TelemetryKeeper:
         if holdings:
             self._changed.set()
 
+    async def _for_ever(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Whatever goes wrong in it is told, and it is begun again."""
+        while True:
+            try:
+                await work()
+            except Exception as error:  # a fault of ours: what is measured later is kept all the same
+                self._tell(f"{type(error).__name__}: {error}", error)
+            await asyncio.sleep(_AGAIN_S)
+
     async def _note_holdings(self) -> None:
         """At once, for who looks at a job that has just begun; on disk they are with the next flush."""
         while True:
@@ -350,7 +359,10 @@ class TelemetryKeeper:
                     thinned_at = self._cluster.clock.now()
                     await self._aside(self._thin_out)
             except SeriesError as error:
-                self._unwell(error)
+                self._unwell(str(error))
+                pause_s = _AGAIN_S
+            except Exception as error:
+                self._unwell(f"{type(error).__name__}: {error}", error)
                 pause_s = _AGAIN_S
             await asyncio.sleep(pause_s)
 
@@ -391,11 +403,15 @@ class TelemetryKeeper:
         for told in tuple(self._flushed):
             told(kept)
 
-    def _unwell(self, error: SeriesError) -> None:
-        if str(error) != self.problem:
-            log.error("telemetry is not kept: %s", error)
-        self.problem = str(error)
+    def _unwell(self, why: str, fault: Exception | None = None) -> None:
+        self._tell(why, fault)
         self.writable.clear()
+
+    def _tell(self, why: str, fault: Exception | None) -> None:
+        """`fault`: one that nobody expected is told with its way through the code."""
+        if why != self.problem:
+            log.error("telemetry is not kept: %s", why, exc_info=fault)
+        self.problem = why
 
 
 def _happened(told: m.Happening) -> Happened:

@@ -141,6 +141,8 @@ class OuterDoor:
                 writer.write(m.encode(m.Refused(why=str(error))))
         except (TimeoutError, StopAsyncIteration, OSError):
             pass
+        except Exception as error:  # whatever a stranger finds costs him his connection, and nobody else anything
+            log.error("the node at %s is cut off: %s: %s", where, type(error).__name__, error)
         finally:
             if speaker is not None and self._speaking.get(speaker.machine) is speaker:
                 del self._speaking[speaker.machine]

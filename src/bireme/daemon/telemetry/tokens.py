@@ -37,7 +37,7 @@ class Tokens:
     def nodes_of(self, token: str) -> frozenset[str] | None:
         """The nodes that its bearer may speak for; None: all. Raises TokenError."""
         nodes, _, proof = token[:_MOST_BYTES].rpartition(":")
-        if not hmac.compare_digest(self._sum(nodes), proof):
+        if not hmac.compare_digest(self._sum(nodes).encode(), proof.encode()):
             raise TokenError(
                 "this is not a token of this cluster: `bireme node token` on the daemon's machine makes one"
             )

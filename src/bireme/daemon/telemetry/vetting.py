@@ -24,6 +24,11 @@ _MOST_DEVICES = 512
 _MOST_HAPPENINGS = 1_000
 _MOST_LETTERS = 1_000
 _MOST_NAME = 128
+_MOST_NO = 2**40
+"""Of rounds, at one a second, in 30,000 years."""
+_MOST_NUMBER = 2**31
+"""Of a process, or an Xid."""
+_MOST_S = 2.0**40
 _SHORTEST_S, _LONGEST_S = 0.1, 3_600.0
 _TASK = re.compile(
     r"(?P<name>[1-9]\d{0,9}|pod-[0-9a-f-]{32,64})\.0\.(?P<step>-?\d{1,10})\.(?P<task>\d{1,7})(?P<gpu>@[\w./:-]{1,128})?"
@@ -74,7 +79,7 @@ def _vetted_devices(told: Devices, machine: str) -> Devices:
 def _vetted_round(told: Round, machine: str) -> Round:
     if len(told.frames) > _MOST_FRAMES or sum(len(frame.ids) for frame in told.frames) > _MOST_SUBJECTS:
         raise ProtocolError("more subjects than a machine has")
-    if told.no < 1 or not told.sent or not _SHORTEST_S <= told.interval_s <= _LONGEST_S:
+    if not 1 <= told.no < _MOST_NO or not 0.0 < told.sent < _MOST_S or not _SHORTEST_S <= told.interval_s <= _LONGEST_S:
         raise ProtocolError("a round without its number, interval or time")
     if len(told.happenings) > _MOST_HAPPENINGS:
         raise ProtocolError(f"{len(told.happenings)} happenings in one round")
@@ -83,6 +88,8 @@ def _vetted_round(told: Round, machine: str) -> Round:
     for happening in told.happenings:
         _own(happening.node, machine)
         _short(happening.uuid)
+        if not 0.0 <= happening.at < _MOST_S or not 0 <= happening.pid < _MOST_NUMBER > abs(happening.code):
+            raise ProtocolError("a happening without its time, or of a process that cannot be")
     if not -_EARLY_S <= told.sent - told.at <= MOST_LATE_S:
         return msgspec.structs.replace(told, frames=[], happenings=[])
     cut = [msgspec.structs.replace(each, text=each.text[:_MOST_LETTERS]) for each in told.happenings]
@@ -106,6 +113,8 @@ def _own(node: str, machine: str) -> None:
 def _short(*texts: str) -> None:
     if any(len(text) > 2 * _MOST_NAME for text in texts):
         raise ProtocolError("a name that is too long")
+    if not all(text.isprintable() for text in texts):
+        raise ProtocolError("a name that cannot be shown")
 
 
 def _parts(text: str) -> re.Match[str]:
