@@ -3,7 +3,7 @@
 A server this small on purpose: no route but one, no body is read, nothing is changed, nobody is told who asks. A page
 is made beside the loop, once a second at most, however many ask for it; it goes out deflated to who can read that.
 Invariants: a connection has `HEAD_S` to say what it wants and `ANSWER_S` to read it; of more than `MOST_CONNECTIONS`
-the next is hung up on.
+the next takes the place of the oldest that has not said what it wants, and is hung up on where all have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bireme.gather.address import PortError, address_of
 
 log = logging.getLogger("bireme.gather")
 
-HEAD_S, ANSWER_S = 5.0, 30.0
+HEAD_S, ANSWER_S = 2.0, 30.0
 MOST_CONNECTIONS = 64
 MOST_HEAD_BYTES = 8 * 1024
 SHARED_S = 1.0
@@ -88,6 +88,8 @@ class MetricsPort:
         self._listener, self._shared = listener, Shared(make)
         self._server: asyncio.Server | None = None
         self._open = 0
+        self._unsaid: dict[asyncio.StreamWriter, None] = {}
+        """Connections that have not said what they want, oldest first."""
 
     async def begin(self) -> None:
         self._server = await asyncio.start_server(self._answer, sock=self._listener, limit=MOST_HEAD_BYTES)
@@ -98,13 +100,15 @@ class MetricsPort:
             self._server.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open >= MOST_CONNECTIONS:
+        if self._open >= MOST_CONNECTIONS and not self._made_room():
             writer.transport.abort()
             return
         self._open += 1
+        self._unsaid[writer] = None
         try:
             async with asyncio.timeout(HEAD_S):
                 head = await reader.readuntil(b"\r\n\r\n")
+            self._unsaid.pop(writer, None)
             status, fields, body = await self._said(head)
             async with asyncio.timeout(ANSWER_S):
                 writer.write(_head(status, fields, len(body)))
@@ -116,8 +120,18 @@ class MetricsPort:
             writer.write(_head("500 Internal Server Error", (), 0))
         finally:
             self._open -= 1
+            self._unsaid.pop(writer, None)
             with suppress(OSError):
                 writer.close()
+
+    def _made_room(self) -> bool:
+        """Its place is counted as taken until it has seen that it was hung up on: a moment."""
+        oldest = next(iter(self._unsaid), None)
+        if oldest is None:
+            return False
+        del self._unsaid[oldest]
+        oldest.transport.abort()
+        return True
 
     async def _said(self, head: bytes) -> tuple[str, tuple[str, ...], bytes]:
         lines = head.decode("latin-1").split("\r\n")

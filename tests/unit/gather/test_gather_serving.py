@@ -152,6 +152,18 @@ def test_of_too_many_the_next_is_hung_up_on() -> None:
     served(check)
 
 
+def test_who_asks_takes_the_place_of_one_who_does_not_finish_asking() -> None:
+    async def check(pages: Pages, port: int) -> None:
+        halves = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_CONNECTIONS)]
+        for _, writer in halves:
+            writer.write(b"GET /metrics HTTP/1.1\r\n")
+        assert (await said(port, b"GET /metrics HTTP/1.1\r\n\r\n"))[1] == b"page 1\n"
+        for _, each in halves:
+            each.close()
+
+    served(check)
+
+
 def test_a_page_that_cannot_be_made_is_said_and_made_the_next_time() -> None:
     async def check(pages: Pages, port: int) -> None:
         pages.fails = True
