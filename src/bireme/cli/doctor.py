@@ -314,7 +314,7 @@ def _left_routers(paths: Paths, known: int) -> Iterator[Check]:
 def _telemetry(about: dict[str, Any], paths: Paths) -> Iterator[Check]:
     if problem := about.get("problem"):
         advice = f"jobs do not mind; see {paths.gatherer_log} and {paths.log}"
-        yield Check("telemetry", WARN, f"nothing is measured or kept: {problem}", advice)
+        yield Check("telemetry", WARN, f"what is measured is not whole: {problem}", advice)
     elif about:
         yield Check("telemetry", OK, f"what jobs and GPUs do is measured, pid {gatherer.pid_of(paths.gatherer) or '-'}")
 

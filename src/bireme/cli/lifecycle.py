@@ -175,6 +175,8 @@ def _tell_up(paths: Paths, pid: int) -> None:
         print(f"It keeps up {_services(kept)}; `bireme service stop NAME` ends one.")
     if about.get("problem"):
         print(f"Problem: {about['problem']}")
+    if unmeasured := (about.get("telemetry") or {}).get("problem"):
+        print(f"Telemetry is not whole: {unmeasured}")
     for notice in about.get("notices") or ():
         print(f"Not applied: {notice}")
     if "ProctrackType=" in about.get("about", ""):
@@ -375,7 +377,7 @@ def _status(argv: list[str]) -> int:
     if words := _router_words(about.get("router") or {}):
         print(f"Router    {words}")
     if unmeasured := (about.get("telemetry") or {}).get("problem"):
-        print(f"Telemetry nothing is measured or kept: {unmeasured}")
+        print(f"Telemetry is not whole: {unmeasured}")
     print(f"Machine   {machine_words(nodes)}")
     print(f"Nodes     {_counts(_node_states(nodes))}")
     print(f"Jobs      {_counts(states) or 'none'}")

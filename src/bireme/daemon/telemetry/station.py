@@ -110,8 +110,9 @@ class Station:
 
     @property
     def problem(self) -> str:
-        """Why nothing is measured or kept, in a sentence for people; empty when all is well."""
-        return self.keeper.problem or self._why_none or self._outside.problem
+        """What is not measured, not kept or was found damaged, in a sentence for people; empty when all is well."""
+        damaged = self.series.problem if self.series is not None else ""
+        return self.keeper.problem or self._why_none or self._outside.problem or damaged
 
     async def _keep_one_up(self) -> None:
         pause_s = _LOOK_S
