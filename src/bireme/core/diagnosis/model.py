@@ -1,0 +1,122 @@
+"""What a diagnosis is made of: lines of evidence, the rules that know them, the causes that they tell, the answer.
+
+Everything that is known of a job's end becomes a `Line`: a line of its output, of the kernel's log, an exit code, an
+event of the journal, a figure that was measured. Where it is from is its `source`, which no text can claim for itself.
+A rule that knows a line makes it a `Clue`; `judging` weighs clues and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Source = Literal["output", "kernel", "record", "device", "series", "trace"]
+"""What the job's programs wrote; what the kernel wrote; what the scheduler knows (states, exit codes, events of nodes
+and pods); what a GPU's driver told; what was measured; what a flight recorder or a stack dump holds."""
+
+Role = Literal["cause", "general", "echo", "symptom"]
+"""How much a line says of why: it names a cause; it names one that is often only the outermost layer of another (an
+exception nobody caught); it is what others see when something else went wrong (a collective that timed out, a
+connection that was reset); it says that it is over and no more (an exit code)."""
+
+Who = Literal["you", "platform", "vendor"]
+"""Who can do something about it: whose job it is, who runs the cluster, who made the hardware."""
+
+Confidence = Literal["high", "medium", "low", "none"]
+
+UNKNOWN = "unknown"
+"""The cause where nothing explains it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One of the published list."""
+
+    id: str
+    title: str
+    family: str
+    who: Who
+    actions: tuple[str, ...]
+    """What to do, most useful first; a rule may know better."""
+    is_hardware: bool = False
+    """Another machine would not have it: worth keeping a part out, and a try elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What one kind of line means."""
+
+    id: str
+    cause: str
+    pattern: str
+    """A regular expression, searched in a line without colours."""
+    words: tuple[str, ...]
+    """In lower case; every line that the pattern knows has one of them. A line is only searched if it does."""
+    role: Role = "cause"
+    sources: tuple[Source, ...] = ("output",)
+    meaning: str = ""
+    """A sentence, which may use the pattern's named groups: `{path}`."""
+    actions: tuple[str, ...] = ()
+    """Instead of the cause's."""
+    examples: tuple[str, ...] = ()
+    counterexamples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of evidence, and where and when it was written, as far as that is known."""
+
+    text: str
+    source: Source = "output"
+    order: int = 0
+    """Its place among the lines of its file: what was first where no time is known."""
+    file: str = ""
+    number: int = 0
+    """Counted from 1; 0: not known, or not in a file."""
+    at: float | None = None
+    node: str = ""
+    rank: int | None = None
+    device: str = ""
+    pid: int = 0
+    others: int = 0
+    """Other jobs that met the same on the same hardware of late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """A line that a rule knows."""
+
+    rule: Rule
+    line: Line
+    named: Mapping[str, str] = field(default_factory=dict)
+    """The pattern's named groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A cause that some clues tell, with the clue that tells it best."""
+
+    cause: Cause
+    clues: tuple[Clue, ...]
+    """The one that counts most is first."""
+    why_not: str = ""
+    """Why it is not the answer; empty: it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The answer."""
+
+    cause: Cause
+    summary: str
+    confidence: Confidence
+    why_so_sure: str
+    """What the confidence is built on, in a sentence."""
+    evidence: tuple[Line, ...]
+    actions: tuple[str, ...]
+    others: tuple[Candidate, ...] = ()
+    """The runners-up."""
+    ruled_out: tuple[str, ...] = ()
+    collect: tuple[str, ...] = ()
+    """What to collect the next time, where this is not sure."""
