@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,11 @@ settings.register_profile("explore", deadline=None, suppress_health_check=[Healt
 settings.register_profile("patient", settings.get_profile("explore"), derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "patient"))
 
+
+# What Python compiles is kept, whatever our caller has set: tests start thousands of processes, and a daemon that
+# compiles itself each time takes twice as long to start.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 surround(Process())  # commands that tests call run in this process, and see it around them
 

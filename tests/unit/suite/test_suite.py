@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,3 +91,8 @@ def test_all_pass(run_suite: Run) -> None:
     assert code == 0
     assert "FLAKY" not in output
     assert "FAILED" not in output
+
+
+def test_processes_that_tests_start_keep_what_python_compiles() -> None:
+    said = subprocess.run([sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)"], capture_output=True)
+    assert said.stdout == b"False\n"
