@@ -39,13 +39,15 @@ from bireme.agent.system.output import OpenFileError
 from bireme.agent.system.processes import ProcessIdentity, signal_tree
 from bireme.agent.system.reaper import ReapedChild
 from bireme.agent.tasks import PID_VARIABLE, Task, worst_status
-from bireme.core.model.resources import ExitStatus, merge_usage
+from bireme.core.model.resources import ExitStatus, TaskEnd, merge_usage
 
 log = logging.getLogger("bireme.agent")
 
 _PMI_CHILD_FD = 3
 _KILL_AGAIN_S = 0.5
 _FRAME_BYTES = 64 * 1024
+_FAILED_TOLD = 32
+"""Of the tasks that did not end well, so many are told one by one."""
 
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What an order raises that is not as this agent expects it: its daemon may be of another version."""
@@ -85,6 +87,7 @@ class StepRun:
         self._prologs: dict[int, ScriptRun] = {}
         """Tasks whose prolog runs."""
         self._statuses: list[ExitStatus] = []
+        self._failed: list[TaskEnd] = []
         self._keeper: Keeper | None = None
         """Above all tasks and all they start; given back when nothing of that is left."""
         self._grouping: Grouping | None = None
@@ -393,6 +396,8 @@ class StepRun:
         told = {"code": how.code, "signal": how.signal, "oom": how.out_of_memory}
         self.hub.broadcast(protocol.encode_json_frame(protocol.TASK_EXITED, rank, told))
         self._statuses.append(how)
+        if not how.ok and len(self._failed) < _FAILED_TOLD:
+            self._failed.append(TaskEnd(rank, how, time.time()))
         self._unfinished.discard(rank)
         self._finish_if_all_over()
 
@@ -411,7 +416,7 @@ class StepRun:
             self._keeper = None
         self.hub.finish()
         used = merge_usage(task.used for task in self._tasks.values() if task.used is not None)
-        self.node.report(StepEnded(*self.key, self.id, worst_status(self._statuses), used))
+        self.node.report(StepEnded(*self.key, self.id, worst_status(self._statuses), used, failed=tuple(self._failed)))
         self._order = _nothing_more(self._order)  # a job may have thousands of steps, each with its environment
         self._tasks.clear()
         self._owner.on_over()

@@ -12,7 +12,7 @@ from bireme.agent.messages import orders, told
 from bireme.agent.messages.lines import encode_typed
 from bireme.agent.messages.protocol import ProtocolError
 from bireme.agent.messages.told import NotUnderstoodError, Told, read_told
-from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
+from bireme.core.model.resources import NO_USAGE, ExitStatus, TaskEnd, Usage
 from bireme.core.model.serving.probes import Health, Probe, Probes, ReplicaOf
 from bireme.engines.crew.engine import CrewEngine
 
@@ -54,6 +54,11 @@ VERSION_2: list[tuple[str, Told]] = [
         '{"seq":5,"ev":"step_ended","job":2,"gen":1,"step":1,"status":{"code":1,"signal":0,"out_of_memory":false},'
         '"usage":{},"note":"job 2 is not running on node n1","at":2.5}',
         told.StepEnded(2, 1, 1, ExitStatus(1), NO_USAGE, "job 2 is not running on node n1", at=2.5, seq=5),
+    ),
+    (
+        '{"seq":5,"ev":"step_ended","job":2,"gen":1,"step":1,"status":{"code":1,"signal":0,"out_of_memory":false},'
+        '"usage":{},"failed":[{"task":3,"status":{"code":1,"signal":0,"out_of_memory":false},"at":2.25}],"at":2.5}',
+        told.StepEnded(2, 1, 1, ExitStatus(1), NO_USAGE, failed=(TaskEnd(3, ExitStatus(1), 2.25),), at=2.5, seq=5),
     ),
     (f'{{"re":4,"usage":{{"batch":{USED}}}}}', told.Answer(4, {"batch": USAGE})),
     ('{"re":5,"jobs":1}', told.Answer(5, jobs=1)),

@@ -505,6 +505,31 @@ def test_a_step_that_is_ended_says_so_to_its_client(daemon: DaemonEnd) -> None:
     assert told.endswith(b" DUE TO TIME LIMIT ***\n")
 
 
+def test_tasks_that_failed_are_told_one_by_one_in_the_order_of_time(daemon: DaemonEnd, tmp_path: Path) -> None:
+    daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
+    daemon.expect("prepared")
+    os.mkfifo(tmp_path / "second is over")
+    script = """case $SLURM_PROCID in
+        0) exit 0;;
+        1) read word < "second is over"; kill -SEGV $$;;
+        2) exit 7;;
+        3) while kill -0 $(cat pid) 2> /dev/null; do sleep 0.01; done; echo > "second is over"; exit 0;;
+    esac"""
+    wrapped = [
+        "bash",
+        "-c",
+        f"if [ $SLURM_PROCID = 2 ]; then echo $$ > pid; fi; while ! [ -s pid ]; do :; done\n{script}",
+    ]
+    daemon.send(**step_order(daemon.agent, wrapped, 4, cwd=str(tmp_path)))
+    daemon.expect("step_began")
+    ended = daemon.expect("step_ended")
+    assert [(each["task"], each["status"]["code"], each["status"]["signal"]) for each in ended["failed"]] == [
+        (2, 7, 0),
+        (1, 0, signal.SIGSEGV),
+    ]
+    assert ended["failed"][0]["at"] <= ended["failed"][1]["at"] <= ended["at"]
+
+
 def test_output_from_before_the_client_came_is_kept(daemon: DaemonEnd) -> None:
     daemon.send(op="prepare", job=1, gen=1, uid=os.getuid(), gid=os.getgid())
     daemon.expect("prepared")

@@ -18,7 +18,7 @@ import msgspec
 
 from bireme.agent.messages.lines import LineReader, decode_line
 from bireme.agent.messages.protocol import ProtocolError
-from bireme.core.model.resources import ExitStatus, Usage
+from bireme.core.model.resources import ExitStatus, TaskEnd, Usage
 from bireme.core.model.serving.probes import Health
 
 Key = tuple[int, int]
@@ -126,6 +126,8 @@ class StepEnded(Event, tag="step_ended"):
     status: ExitStatus
     usage: Usage
     note: str = ""
+    failed: tuple[TaskEnd, ...] = ()
+    """Tasks that did not end well, in the order of time."""
 
 
 class Probed(Event, tag="probed"):

@@ -20,7 +20,7 @@ from bireme.core.model.idling.events import IdlePolicySet as IdlePolicySet
 from bireme.core.model.jobs import JobSpec, Outcome, TrackedRun
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
-from bireme.core.model.resources import Allocation, ExitStatus, NodeShare, Usage
+from bireme.core.model.resources import Allocation, ExitStatus, NodeShare, TaskEnd, Usage
 from bireme.core.model.serving.events import ReplicaAdded as ReplicaAdded
 from bireme.core.model.serving.events import ReplicaDraining as ReplicaDraining
 from bireme.core.model.serving.events import ReplicaEnding as ReplicaEnding
@@ -316,6 +316,8 @@ class StepNodeEnded:
     status: ExitStatus
     usage: Usage
     at: float
+    failed: tuple[TaskEnd, ...] = ()
+    """Tasks that did not end well, in the order of time: the first some dozens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.resources import NO_USAGE, ExitStatus, NodeShare, Usage
+from bireme.core.model.resources import NO_USAGE, ExitStatus, NodeShare, TaskEnd, Usage
 from bireme.core.model.serving.probes import Health
 from bireme.core.model.sightings import NodeCondition, Sighting, Standing
 
@@ -198,6 +198,8 @@ class StepNodeFinished:
     status: ExitStatus
     usage: Usage
     at: float
+    failed: tuple[TaskEnd, ...] = ()
+    """Tasks that did not end well, in the order of time: the first some dozens."""
 
 
 @dataclass(frozen=True, slots=True)

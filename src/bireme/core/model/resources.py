@@ -222,3 +222,12 @@ class ExitStatus:
 
 
 SUCCESS = ExitStatus()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """How and when one task of a step ended."""
+
+    task: int
+    status: ExitStatus
+    at: float

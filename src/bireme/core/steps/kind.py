@@ -32,7 +32,7 @@ def _node_finished(state: State, seen: o.StepNodeFinished, now: float) -> list[e
     step = job.steps.get(seen.step_id) if job is not None else None
     if job is None or step is None or step.state is StepState.ENDED or seen.node in step.ended_nodes:
         return []
-    return [e.StepNodeEnded(job.id, job.generation, step.id, seen.node, seen.status, seen.usage, seen.at)]
+    return [e.StepNodeEnded(job.id, job.generation, step.id, seen.node, seen.status, seen.usage, seen.at, seen.failed)]
 
 
 def _overdue(state: State, now: float, decided: Sequence[e.Event]) -> Iterator[e.Event]:

@@ -413,7 +413,7 @@ class CrewEngine(ABC):
         self.link(node, key).confirm(("end step", (*key, event.step)))
         if event.note:
             log.warning("step %d.%d on node %s: %s", key[0], event.step, node, event.note)
-        seen.append(o.StepNodeFinished(*key, event.step, node, event.status, event.usage, event.at))
+        seen.append(o.StepNodeFinished(*key, event.step, node, event.status, event.usage, event.at, event.failed))
 
     # --- gangs ---------------------------------------------------------------------------------------------
 

@@ -1,9 +1,12 @@
-"""Xid lines of the kernel's log: what NVIDIA's driver says there of a GPU, a pid and a cause that NVML does not tell.
+"""Lines of the kernel's log that tell of faults: Xids with their pid, and what else ends jobs on a machine.
 
-`watching` reads new lines in every round, without waiting. Where the log may not be read (no right to it, a container)
-there are none, and NVML's events are all that is known.
+NVIDIA's driver says there of a GPU what NVML does not tell: the process, and a cause. The rest (memory used up,
+crashes, PCIe, links, disks, file systems, hung tasks) is told in the kernel's own words, for a diagnosis. `watching`
+reads new lines in every round, without waiting. Where the log may not be read (no right to it, a container) there are
+none, and NVML's events are all that is known.
 
-Invariant: only lines that are written after `KernelLog` was made are told, each once.
+Invariants: only lines that are written after `KernelLog` was made are told, each once. What a program wrote into the
+log (root may, and the kernel marks it) is not told: it could say anything.
 """
 
 from __future__ import annotations
@@ -20,8 +23,23 @@ _XID = re.compile(
     r"(?:, name=(?P<name>[^,]*))?,? ?(?P<rest>.*)"
 )
 _SXID = re.compile(r"nvidia-nvswitch\d+: SXid \(PCI:(?P<bus>[0-9a-fA-F:.]+)\): (?P<code>\d+),? ?(?P<rest>.*)")
+_FAULTS = re.compile(
+    r"out of memory: kill|oom-kill:|: segfault at |general protection|trap invalid opcode|hardware error|machine check"
+    r"|pcie bus error|aer: .*(?:error|fatal)|nvlink|fallen off the bus|rminitadapter failed|nvrm: .*(?:error|fail)"
+    r"|link is down|link down|link is up|carrier lost|health compromised|nfs: server .* (?:not responding|ok)"
+    r"|lustre.*(?:error|evict|lost)|i/o error|buffer i/o|ext4-fs error|xfs .*(?:corrupt|error|shutting down)"
+    r"|remounting filesystem read-only|blocked for more than \d+ seconds|soft lockup|no space left",
+    re.IGNORECASE,
+)
+"""What is worth telling; what it means, the rules of a diagnosis know."""
+_OF_PROCESS = re.compile(r"(?:Kill(?:ed)? process |task=\S*,pid=|^\S+\[|INFO: task \S+:)(\d+)")
+_LONGEST = 500
+_FACILITY = 8
+"""The number before a line is its level and, times eight, who wrote it; the kernel itself is 0."""
 _RECORD_BYTES = 8192  # the kernel's own longest
 _RECORDS_A_READ = 1000
+_OTHERS_A_READ = 50
+"""A port that corrects errors all day writes thousands of lines that say the same."""
 
 
 class KernelLog:
@@ -45,16 +63,19 @@ class KernelLog:
             self.problem = f"{path}: {error.strerror}"
 
     def read(self) -> list[GpuEvent]:
-        """What was told since the last time; not more than a thousand lines at once."""
-        events = []
+        """What was told since the last time: of a thousand lines, and the first some of the machine's faults."""
+        events: list[GpuEvent] = []
+        others = 0
         for _ in range(_RECORDS_A_READ):
             record = self._next()
             if record is None:
                 break
-            line, age_s = _parts_of(record, self._clock())
-            found = event_of(line, self._wall() - age_s)
-            if found is not None:
-                events.append(found)
+            line, age_s, is_kernels = _parts_of(record, self._clock())
+            found = event_of(line, self._wall() - age_s) if is_kernels else None
+            if found is None or (found.kind == "kernel" and others >= _OTHERS_A_READ):
+                continue
+            others += found.kind == "kernel"
+            events.append(found)
         return events
 
     def _next(self) -> bytes | None:
@@ -78,17 +99,19 @@ class KernelLog:
             self._file = -1
 
 
-def _parts_of(record: bytes, now: float) -> tuple[str, float]:
-    """The line of a record `priority,number,microseconds,flags;line` (keys follow it), and how long ago it was."""
+def _parts_of(record: bytes, now: float) -> tuple[str, float, bool]:
+    """The line of a record `priority,number,microseconds,flags;line` (keys follow it), how long ago it was, and whether
+    the kernel itself wrote it."""
     head, semicolon, rest = record.partition(b";")
     numbers = head.split(b",")
     told_at = int(numbers[2]) / 1e6 if semicolon and len(numbers) > 2 and numbers[2].isdigit() else now
+    is_kernels = bool(semicolon) and numbers[0].isdigit() and int(numbers[0]) < _FACILITY
     line = (rest if semicolon else head).partition(b"\n")[0]
-    return line.decode(errors="replace"), max(0.0, now - told_at)
+    return line.decode(errors="replace"), max(0.0, now - told_at), is_kernels
 
 
 def event_of(line: str, at: float) -> GpuEvent | None:
-    """An Xid or SXid; None: a line about something else."""
+    """An Xid, an SXid, or another fault in the kernel's words; None: a line about something else."""
     xid = _XID.search(line)
     if xid is not None:
         pid = xid["pid"] or ""
@@ -104,6 +127,9 @@ def event_of(line: str, at: float) -> GpuEvent | None:
     sxid = _SXID.search(line)
     if sxid is not None:
         return GpuEvent(at, "sxid", int(sxid["code"]), pci_bus_id=bus_id(sxid["bus"]), text=sxid["rest"].strip())
+    if _FAULTS.search(line) is not None:
+        process = _OF_PROCESS.search(line)
+        return GpuEvent(at, "kernel", pid=int(process[1]) if process is not None else 0, text=line[:_LONGEST])
     return None
 
 

@@ -38,11 +38,11 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class GpuEvent:
-    """Something that a library or the kernel told once of a GPU."""
+    """Something that a library or the kernel told once, of a GPU or (`kernel`) of the machine."""
 
     at: float
-    kind: Literal["xid", "sxid"]
-    code: int
+    kind: Literal["xid", "sxid", "kernel"]
+    code: int = 0
     uuid: str = ""
     pci_bus_id: str = ""
     """As the kernel writes it (`0000:17:00.0`), where the UUID is not known."""

@@ -18,7 +18,7 @@ import msgspec
 from bireme.gather.gpus.attribution import Unowned, attribute, servers_among, stray_happenings, use_frames
 from bireme.gather.gpus.choosing import Whichever
 from bireme.gather.gpus.kernel_log import KernelLog
-from bireme.gather.gpus.source import GpuProcess, Values
+from bireme.gather.gpus.source import Values
 from bireme.gather.gpus.watching import GpuRound, Gpus
 from bireme.gather.messages import Device, Frame, Happening
 from bireme.gather.owners import OwnedTask
@@ -59,7 +59,7 @@ class ToldGpus:
         self._unowned = found.unowned
         self._happenings += [_with_task(each, {**self._owners_before, **owner_of}) for each in seen.happenings]
         self._happenings += stray_happenings(found, nobodys, seen.node_of, _name_of, seen.at)
-        self._owners_before = _of_gpus(seen.processes, owner_of)
+        self._owners_before = owner_of  # the process of a fault is often dead when the next round asks whose it is
         unowned: dict[str, Values] = {uuid: {"gpu_unowned_memory": mib} for uuid, mib in found.unowned_mib.items()}
         nodes = {task.id: task.node for task in owner_of.values()}
         return [*seen.frames(unowned), *use_frames(found, nodes.__getitem__)]
@@ -76,16 +76,10 @@ def gpus_of(machine: str) -> ToldGpus:
     """Watched from now on; `machine` is the node that they are told of."""
     kernel_log = KernelLog()
     if kernel_log.problem:
-        log.info("Xid errors are told without their process: %s", kernel_log.problem)
-    gpus = Gpus(Whichever(os.environ), lambda device: machine, kernel_log=kernel_log)
+        log.info("no faults of the kernel's log are told, and Xid errors without their process: %s", kernel_log.problem)
+    gpus = Gpus(Whichever(os.environ), lambda device: machine, kernel_log=kernel_log, machine=machine)
     gpus.start()
     return ToldGpus(gpus)
-
-
-def _of_gpus(processes: Mapping[str, list[GpuProcess]], owner_of: Owners) -> Owners:
-    """Those on GPUs: the process of an Xid is often dead when the next round asks whose it is."""
-    pids = {process.pid for listed in processes.values() for process in listed}
-    return {pid: owner_of[pid] for pid in pids if pid in owner_of}
 
 
 def _with_task(told: Happening, owner_of: Owners) -> Happening:

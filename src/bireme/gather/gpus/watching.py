@@ -87,13 +87,16 @@ class Gpus:
         *,
         pace: Pace | None = None,
         kernel_log: KernelLog | None = None,
+        machine: str = "",
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`node_of` says which node a GPU belongs to: a machine may be several virtual ones."""
+        """`node_of` says which node a GPU belongs to: a machine may be several virtual ones. `machine`: what is of no
+        GPU is told of it."""
         self._source = source
         self._node_of = node_of
         self._pace = pace or Pace()
         self._kernel_log = kernel_log
+        self._machine = machine
         self._wall = wall
         self._gate = Gate(self._pace.opening_s)
         self._lock = threading.Lock()
@@ -196,7 +199,7 @@ class Gpus:
             told.append(
                 Happening(
                     at=event.at,
-                    node=self._node_at(uuid),
+                    node=self._machine if event.kind == "kernel" else self._node_at(uuid),
                     kind=event.kind,
                     uuid=uuid,
                     code=event.code,

@@ -53,6 +53,45 @@ def test_other_lines_are_no_events() -> None:
     assert event_of("usb 1-1: new high-speed USB device", 1.0) is None
 
 
+@pytest.mark.parametrize(
+    ("line", "pid"),
+    [
+        ("Memory cgroup out of memory: Killed process 4711 (python3) total-vm:1kB, anon-rss:1kB, UID:1000", 4711),
+        ("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,task=python3,pid=12,uid=0", 12),
+        ("python3[8231]: segfault at 0 ip 00007f error 4 in libfoo.so[7f+1000]", 8231),
+        ("pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:01:00.0", 0),
+        ("mlx5_core 0000:5e:00.0 ib0: Link down", 0),
+        ("nfs: server storage1 not responding, still trying", 0),
+        ("EXT4-fs error (device sda1): ext4_find_entry:1455: reading directory lblock 0", 0),
+        ("INFO: task python3:99 blocked for more than 120 seconds.", 99),
+        ("mce: [Hardware Error]: Machine check events logged", 0),
+    ],
+)
+def test_other_faults_are_told_in_the_kernels_words(line: str, pid: int) -> None:
+    event = event_of(line, 3.0)
+    assert event is not None
+    assert (event.kind, event.pid, event.text, event.at) == ("kernel", pid, line, 3.0)
+
+
+def test_what_a_program_wrote_into_the_log_is_not_told(tmp_path: Path) -> None:
+    """The kernel marks it with who wrote it (facility 1, `user`); its own lines are of facility 0."""
+    file = tmp_path / "kmsg"
+    file.write_text("")
+    log = KernelLog(str(file), wall=lambda: 1000.0, clock=lambda: 60.0)
+    file.write_text(f"12,360,56000000,-;{ASSERT}\n")
+    assert log.read() == []
+    log.close()
+
+
+def test_a_flood_of_one_fault_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corrected = b"4,1,1,-;pcieport 0000:00:01.0: AER: Corrected error received"
+    records = [*[corrected] * 300, f"4,2,2,-;{ASSERT}".encode()]
+    log = KernelLog(str(tmp_path / "none"))
+    monkeypatch.setattr(log, "_next", lambda: records.pop(0) if records else None)
+    events = log.read()
+    assert [event.kind for event in events] == ["kernel"] * 50 + ["xid"]
+
+
 def test_only_new_lines_are_told_and_dated_by_the_kernel(tmp_path: Path) -> None:
     file = tmp_path / "kmsg"
     file.write_text(f"4,359,55000000,-;{FAULT}\n")
