@@ -23,6 +23,7 @@ from bireme.api.problems import Bodies
 from bireme.api.routes import (
     accounting,
     commands,
+    diagnosis,
     experiments,
     history,
     idle,
@@ -141,6 +142,7 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
         telemetry,
         timelines,
         commands,
+        diagnosis,
         experiments,
         jobs,
         orders,

@@ -134,6 +134,8 @@ OWN = (
     f"/v1/jobs/{RUNNING}/usage",
     f"/v1/jobs/{RUNNING}/experiment",
     f"/v1/jobs/{FORGOTTEN}/experiment",
+    f"/v1/jobs/{RUNNING}/evidence",
+    f"/v1/jobs/{FORGOTTEN}/evidence",
     f"/v1/jobs/{RUNNING}/hold-open",
     f"/v1/services/{SERVICE}/logs",
     f"/v1/services/{SERVICE}/events",

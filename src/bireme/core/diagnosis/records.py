@@ -1,7 +1,7 @@
 """What the journal knows of a job's end, as lines of evidence: its latest start that is over, or the one that runs.
 
 The words are those that `evidence/rules/scheduler.toml` knows; a person can read them too. Asked by the API. Pure.
-Invariant: nothing that the job's programs wrote becomes part of these lines but the names of its steps.
+Invariant: nothing that the job's programs wrote becomes part of these lines.
 """
 
 from __future__ import annotations
@@ -101,20 +101,20 @@ def lines_of_start(start: Start) -> list[Line]:
 def _lines_of(event: e.Event, at: float) -> list[Line]:
     match event:
         case e.BatchExited(status=status, at=when) if not status.ok:
-            return [_line(when, f"script {words_of(status)}")]
+            return [_line(when, f"{words_of(status)} (script)")]
         case e.StepNodeEnded(step_id=number, status=status, failed=failed) if not status.ok:
-            step = f"step {step_label(number)}"
+            step = f"(step {step_label(number)})"
             if not failed:
-                return [_line(event.at, f"{step} {words_of(status)}", event.node)]
+                return [_line(event.at, f"{words_of(status)} {step}", event.node)]
             return [
-                Line(text=f"{step} task {end.task} {words_of(end.status)}", source="record", at=end.at,
+                Line(text=f"task {end.task} {words_of(end.status)} {step}", source="record", at=end.at,
                      node=event.node, rank=end.task)
                 for end in failed
             ]  # fmt: skip
         case e.StepEnding(step_id=number, outcome=outcome):
             return [_line(at, f"step {step_label(number)} is ended: {outcome}")]
         case e.JobLaunchFailed(reason=reason):
-            return [_line(at, f"reason {reason.kind}: {sentence(reason)}")]
+            return _lines_of_reason(reason, at)
         case e.JobEnding(outcome=outcome) | e.JobCancelled(outcome=outcome):
             return lines_of_outcome(outcome, at)
         case e.JobSuspended(for_job=by) if by is not None:
@@ -141,6 +141,8 @@ def _lines_of_reason(reason: Reason, at: float | None) -> list[Line]:
         return [_line(at, f"prolog failed: {sentence(reason)}", node)]
     if reason.kind in _SAID_ALREADY and reason.fact("why") is None:
         return []
+    if reason.kind in (ReasonKind.LAUNCH_FAILED, ReasonKind.LAUNCH_FAILED_HELD):
+        return [_line(at, f"reason LaunchFailed: {reason.fact('why') or sentence(reason)}", node)]
     return [_line(at, f"reason {reason.kind}: {sentence(reason)}", node)]
 
 
