@@ -347,6 +347,7 @@ HEALTH = Dashboard(
             "watt",
         ),
         _curve("GPU memory that belongs to no job", "bireme_gpu_unowned_memory_mib{$J}", _GPU, "mbytes"),
+        _curve("Age of the newest round", "time() - bireme_latest_round_timestamp_seconds{$J}", "{{node}}", "s"),
         _curve("Load of nodes", "bireme_node_load1{$J}", "{{node}}"),
         _curve("Processes that wait for a disk", "bireme_node_uninterruptible_processes{$J}", "{{node}}"),
         _curve(

@@ -524,12 +524,26 @@ class SeenGpu:
     """Who has it, or parts of it, now."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewestRound:
+    """How far a machine has told what it measures."""
+
+    node: str
+    at: float | None
+    """The time of its newest round, by the daemon's clock; None: none came since the daemon started."""
+    is_late: bool
+    """Nothing new came for so long that its gatherer hangs, was stopped or is gone."""
+
+
 class Telemetry(Protocol):
     """What is measured, for whoever shows it."""
 
     @property
     def problem(self) -> str:
-        """Why nothing is measured or kept, in a sentence for people; empty when all is well."""
+        """What is not measured or not kept, in a sentence for people that names no node; empty when all is well."""
+
+    def newest_rounds(self) -> Sequence[NewestRound]:
+        """Of every machine that tells or should, the oldest first."""
 
     @property
     def series(self) -> Series | None:

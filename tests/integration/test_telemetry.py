@@ -95,6 +95,24 @@ def test_a_gatherer_that_dies_is_replaced(cluster: Cluster) -> None:
     assert second != first
 
 
+def test_a_gatherer_that_hangs_is_told_of_and_how_old_its_figures_are(cluster: Cluster) -> None:
+    pid = until(lambda: gatherer(cluster), "there is no gatherer")
+    until(lambda: True if "Telemetry newest round of " in cluster.run("bireme", "status").stdout else None, "no round")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        text = until(
+            lambda: said if "is not whole" in (said := cluster.run("bireme", "status").stdout) else None, "not told"
+        )
+        assert "the machine that measures tells nothing new: a gatherer hangs" in text
+        assert "nothing new is told, newest round of " in (told := cluster.run("bireme", "doctor", check=False).stdout)
+        assert f"this machine's gatherer is pid {pid}" in told
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(
+        lambda: True if "is not whole" not in cluster.run("bireme", "status").stdout else None, "it is not well again"
+    )
+
+
 def test_a_second_gatherer_does_not_begin(cluster: Cluster) -> None:
     until(lambda: gatherer(cluster), "there is no gatherer")
     words = ["--agents", "/nowhere", "--daemon", "/nowhere", "--machine", "x", "--log", "/dev/null"]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.waiting import Waited
 from bireme.gather import messages as m
 from bireme.ports import Happened, Holding, Sampled, SeriesError
@@ -42,6 +43,9 @@ class Disk:
 
     def note_waits(self, waits: Sequence[Waited]) -> None:
         self.waits = [*self.waits, *waits]
+
+    def subjects(self, about: str, prefix: str, start: float, end: float) -> list[Subject]:
+        return []
 
     def open_waits(self) -> list[Waited]:
         return []

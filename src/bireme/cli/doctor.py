@@ -21,7 +21,7 @@ from typing import Any
 import bireme
 from bireme.agent.confining import confinement, namespaces, tracking
 from bireme.agent.devices import gpus
-from bireme.cli.lifecycle import agents_without_a_daemon
+from bireme.cli.lifecycle import agents_without_a_daemon, rounds_words
 from bireme.cli.main import SLURM_COMMANDS
 from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
@@ -285,7 +285,7 @@ def _daemon(paths: Paths) -> Iterator[Check]:
     for notice in about.get("notices") or ():
         yield Check("configuration", WARN, notice)
     yield from _router(about.get("router") or {}, paths)
-    yield from _telemetry(about.get("telemetry") or {}, paths)
+    yield from _telemetry(about.get("telemetry"), paths)
     yield from _nodes(nodes, about.get("silent_agents") or [], paths)
 
 
@@ -311,12 +311,28 @@ def _left_routers(paths: Paths, known: int) -> Iterator[Check]:
         yield Check("router", WARN, f"{what} (pid {', '.join(others)})", advice)
 
 
-def _telemetry(about: dict[str, Any], paths: Paths) -> Iterator[Check]:
+def _telemetry(about: dict[str, Any] | None, paths: Paths) -> Iterator[Check]:
+    """`about`: None of a daemon that does not say; empty: it is off."""
+    if about is None:
+        return
+    pid = gatherer.pid_of(paths.gatherer)
+    if not about:
+        yield Check(
+            "telemetry", OK, f"off: what jobs and GPUs do is not measured (telemetry.gather in {paths.settings})"
+        )
+        return
     if problem := about.get("problem"):
         advice = f"jobs do not mind; see {paths.gatherer_log} and {paths.log}"
         yield Check("telemetry", WARN, f"what is measured is not whole: {problem}", advice)
-    elif about:
-        yield Check("telemetry", OK, f"what jobs and GPUs do is measured, pid {gatherer.pid_of(paths.gatherer) or '-'}")
+    if late := rounds_words(about, only_late=True):
+        ended = (
+            f"this machine's gatherer is pid {pid}; ended (kill -9), it is replaced" if pid else "see bireme node there"
+        )
+        yield Check("telemetry", WARN, f"nothing new is told, newest round {late}", ended)
+    elif not about.get("problem"):
+        ages = rounds_words(about)
+        told = f"is measured: newest round {ages}" if ages else "is measured by nobody: no machine has told anything"
+        yield Check("telemetry", OK, f"what jobs and GPUs do {told}" + (f", pid {pid}" if pid else ""))
 
 
 def _nodes(nodes: list[dict[str, Any]], unanswered: list[str], paths: Paths) -> Iterator[Check]:

@@ -42,6 +42,8 @@ _STATUS_S = 10.0
 _STARTS_S, _ANSWERS_S = 30.0, 5.0
 """How long a daemon that is there may take until it serves (another `up` may have just started it), and to answer."""
 _NAMED_SERVICES = 8
+_ROUNDS_NAMED = 8
+_AGE_IN_SECONDS = 100.0
 _NOT_RUNNING = 3  # as `systemctl status` answers for a service that does not run
 
 
@@ -376,8 +378,8 @@ def _status(argv: list[str]) -> int:
     print(f"Daemon    pid {about['pid']}, version {about['version']}, {paths.home}")
     if words := _router_words(about.get("router") or {}):
         print(f"Router    {words}")
-    if unmeasured := (about.get("telemetry") or {}).get("problem"):
-        print(f"Telemetry is not whole: {unmeasured}")
+    for line in telemetry_words(about.get("telemetry")):
+        print(f"Telemetry {line}")
     print(f"Machine   {machine_words(nodes)}")
     print(f"Nodes     {_counts(_node_states(nodes))}")
     print(f"Jobs      {_counts(states) or 'none'}")
@@ -392,6 +394,32 @@ def _router_words(about: dict[str, Any]) -> str:
     if about.get("warning"):
         said.append(f"{about['warning']}; see: bireme doctor")
     return "; ".join(said)
+
+
+def telemetry_words(about: dict[str, Any] | None) -> list[str]:
+    """What is not well with what is measured, and how new it is. `about`: None of a daemon that does not say."""
+    if about is None:
+        return []
+    if not about:
+        return ["off: nothing is measured (telemetry.gather)"]
+    said = [f"is not whole: {about['problem']}"] if about.get("problem") else []
+    return said + ([f"newest round {ages}"] if (ages := rounds_words(about)) else [])
+
+
+def rounds_words(about: dict[str, Any], only_late: bool = False) -> str:
+    """`of n7 9 s ago, of n2 8 s ago, of 6 more since then`; empty where nobody tells, or it is not to be known."""
+    rounds = [one for one in about.get("rounds") or () if one["late"] or not only_late]
+    words = [f"of {one['node']} {_age_words(one['age_s'])}" for one in rounds[:_ROUNDS_NAMED]]
+    more = (len(rounds) if only_late else int(about.get("machines") or 0)) - len(words)
+    if words and more:
+        words.append(f"of {more} more since then")
+    return ", ".join(words)
+
+
+def _age_words(age_s: float | None) -> str:
+    if age_s is None:
+        return "before the daemon started"
+    return f"{age_s:.0f} s ago" if age_s < _AGE_IN_SECONDS else f"{_ago(age_s)} ago"
 
 
 def _tell_down(paths: Paths, as_json: bool) -> int:

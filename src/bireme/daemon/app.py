@@ -27,7 +27,7 @@ from bireme.api.serving.peers import Peer
 from bireme.api.serving.server import Server, listen
 from bireme.collector import collect_in_small_steps, nothing_collected
 from bireme.commands.submitting.caller import local_utc_offset
-from bireme.core.model.idling.policy import IdlePolicy
+from bireme.core.model.idling.policy import IdleMode, IdlePolicy
 from bireme.core.model.jobs import Owner
 from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
@@ -312,7 +312,10 @@ class Daemon:
 
     def _notices(self) -> tuple[str, ...]:
         unheard = self._metrics.problem if self._metrics is not None else ""
-        return (*self._loaded.warnings, *([unheard] if unheard else []))
+        mode, unmeasured = self._settings.idle_mode, ""
+        if self._station is None and mode != IdleMode.OFF:
+            unmeasured = f"idle.mode={mode}: telemetry.gather is off, so no idle GPU is seen and nothing is done"
+        return (*self._loaded.warnings, *filter(None, (unheard, unmeasured)))
 
     def _tracked_runs(self) -> RunReader | None:
         return self._experiments if self._runs is not None and self._runs.policy.trackers.any else None

@@ -34,7 +34,7 @@ from bireme.core.telemetry.digest import Digest, GpuDigest, Level
 from bireme.core.telemetry.exported import GpuFigures
 from bireme.core.telemetry.exported import Measured as Figures
 from bireme.core.telemetry.waiting import Waited
-from bireme.ports import SeenGpu
+from bireme.ports import NewestRound, SeenGpu
 from bireme.slurm.records.steps import history_rows
 from bireme.store.journal import SqliteStore
 
@@ -109,7 +109,7 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/v1/nodes"): ("node",),
     ("GET", "/v1/partitions"): ("partition",),
     ("GET", "/v1/pods/ns/pod/why"): NOTHING,
-    ("GET", "/v1/ping"): NOTHING,
+    ("GET", "/v1/ping"): ("node",),
     ("GET", "/v1/licenses"): NOTHING,
     ("GET", "/v1/config"): NOTHING,
     ("GET", "/v1/topology"): NOTHING,
@@ -220,6 +220,9 @@ class Measured:
 
     def holdings(self, **_: Any) -> list[Any]:
         return []
+
+    def newest_rounds(self) -> list[NewestRound]:
+        return [NewestRound(MARKS["node"], 1000.0, is_late=False)]
 
     def waits(self, job_id: int) -> list[Waited]:
         return [Waited(job_id, 1000.0, None, (("Reservation", f"{MARKS['reservation']} has not begun."),))]

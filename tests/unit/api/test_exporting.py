@@ -22,6 +22,7 @@ from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.serving.services import ServiceSpec
 from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
+from bireme.ports import NewestRound
 from bireme.runtime.work import Work
 from bireme.store.journal import SqliteStore
 
@@ -37,6 +38,9 @@ class Telemetry:
     @property
     def series(self) -> Telemetry:
         return self
+
+    def newest_rounds(self) -> list[NewestRound]:
+        return [NewestRound("n1", 990.5, is_late=False), NewestRound("n2", None, is_late=True)]
 
     async def measured(self) -> Measured:
         gpu = GpuFigures("n1", "GPU-a", 0, {"gpu_util": 97.0}, job_ids=(1,))
@@ -135,6 +139,12 @@ def test_nodes_services_users_and_the_scheduler_are_told(world: World) -> None:
         "bireme_scheduler_pass_seconds_total 0.5", "bireme_jobs_submitted_total 3", "bireme_router_workers 2",
         'bireme_problem{part="journal"} 0',
     } <= set(page)  # fmt: skip
+
+
+def test_the_time_of_each_machines_newest_round_is_told(world: World) -> None:
+    assert world.of("bireme_latest_round_timestamp_seconds") == [
+        'bireme_latest_round_timestamp_seconds{node="n1"} 990.5'
+    ]
 
 
 def test_starts_and_ends_are_counted(world: World) -> None:

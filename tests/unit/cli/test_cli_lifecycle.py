@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.cli.fake_daemon import FakeDaemon
 
-from bireme.cli import lifecycle
+from bireme.cli import doctor, lifecycle
 from bireme.daemon.paths import Paths
 
 NODES = [
@@ -61,6 +62,79 @@ def test_status_of_a_running_cluster(daemon: FakeDaemon, capsys: pytest.CaptureF
     assert "2 running" in text
     assert lifecycle.status(["--json"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"] == {"RUNNING": 2}
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "says"),
+    [
+        ({}, ["Telemetry off: nothing is measured (telemetry.gather)"]),
+        ({"problem": "", "machines": 0, "rounds": []}, []),
+        (
+            {
+                "problem": "",
+                "machines": 9,
+                "rounds": [{"node": f"n{i}", "age_s": 9.0 - i, "late": False} for i in (1, 2)],
+            },
+            ["Telemetry newest round of n1 8 s ago, of n2 7 s ago, of 7 more since then"],
+        ),
+        (
+            {
+                "problem": "a gatherer hangs",
+                "machines": 2,
+                "rounds": [
+                    {"node": "n1", "age_s": None, "late": True},
+                    {"node": "n2", "age_s": 4000.0, "late": True},
+                ],
+            },
+            [
+                "Telemetry is not whole: a gatherer hangs",
+                "Telemetry newest round of n1 before the daemon started, of n2 01:06:40 ago",
+            ],
+        ),
+    ],
+    ids=["off", "nobody", "well", "late"],
+)
+def test_status_says_how_new_what_is_measured_is(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], telemetry: dict[str, Any], says: list[str]
+) -> None:
+    about = {"cluster": "lab", "engine": "embedded", "now": 1.0, "up_since": 0.0, "pid": 7, "version": "0.1.0"}
+    daemon.routes["GET /v1/ping"] = (200, {**about, "telemetry": telemetry})
+    daemon.routes["GET /v1/nodes"] = (200, {"nodes": NODES})
+    daemon.routes["GET /v1/jobs"] = (200, {"jobs": []})
+    assert lifecycle.status([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("Telemetry")] == says
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "says"),
+    [
+        (None, []),
+        ({}, [("ok", "off: what jobs and GPUs do is not measured")]),
+        ({"problem": "", "machines": 0, "rounds": []}, [("ok", "what jobs and GPUs do is measured by nobody")]),
+        (
+            {"problem": "", "machines": 1, "rounds": [{"node": "n1", "age_s": 3.2, "late": False}]},
+            [("ok", "what jobs and GPUs do is measured: newest round of n1 3 s ago")],
+        ),
+        (
+            {
+                "problem": "1 of 2 machines tell nothing new",
+                "machines": 2,
+                "rounds": [{"node": "n1", "age_s": 62.0, "late": True}, {"node": "n2", "age_s": 3.2, "late": False}],
+            },
+            [
+                ("warn", "what is measured is not whole: 1 of 2 machines tell nothing new"),
+                ("warn", "nothing new is told, newest round of n1 62 s ago"),
+            ],
+        ),
+    ],
+    ids=["an older daemon", "off", "nobody", "well", "late"],
+)
+def test_doctor_says_how_new_what_is_measured_is(
+    home: Path, telemetry: dict[str, Any] | None, says: list[tuple[str, str]]
+) -> None:
+    checks = list(doctor._telemetry(telemetry, Paths(str(home))))
+    assert [(check.status, check.why[: len(why)]) for check, (_, why) in zip(checks, says, strict=True)] == says
 
 
 def test_status_without_a_cluster(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

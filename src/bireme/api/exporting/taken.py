@@ -17,6 +17,7 @@ from bireme.core.model.nodes import Node
 from bireme.core.services.standing import standing
 from bireme.core.state.state import State, Verdict
 from bireme.core.telemetry.exported import Measured
+from bireme.ports import NewestRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Taken:
     ended: Ended
     work: Work | None
     measured: Measured
+    rounds: tuple[NewestRound, ...]
     router_page: str
     viewer: Viewer
 
@@ -95,6 +97,7 @@ def take(cluster: Cluster, service: Service, viewer: Viewer, ended: Ended, measu
         ended=ended,
         work=service.work(),
         measured=measured,
+        rounds=tuple(telemetry.newest_rounds()) if telemetry is not None else (),
         router_page=router,
         viewer=viewer,
     )

@@ -47,6 +47,9 @@ def write(taken: Taken, figures: Callable[[], Figures]) -> str:
     _gpu_jobs(page, taken)
     if not taken.viewer.hidden("nodes"):
         tell_hardware(page, taken.measured)
+        what = "The time of the newest round of figures that a machine told."
+        told = (({"node": one.node}, one.at) for one in taken.rounds if one.at is not None)
+        page.tell("bireme_latest_round_timestamp_seconds", "gauge", what, told)
     return page.text() + ("" if taken.viewer.hidden("jobs") else taken.router_page)
 
 

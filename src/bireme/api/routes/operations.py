@@ -32,6 +32,7 @@ from bireme.store import codec
 routes = Routes("cluster")
 _PAGE = 500
 _AGENT_ANSWERS_S = 3.0
+_MOST_ROUNDS = 20
 
 
 @routes.get(
@@ -60,10 +61,24 @@ async def ping(api: Context, request: Request) -> Response:
             "confined": api.service.confined(),
             "unconfined": confinement.unconfined() if confinement is not None else {},
             "router": dict(api.service.router()),
-            "telemetry": {"problem": telemetry.problem} if (telemetry := api.service.telemetry()) is not None else {},
+            "telemetry": _measured(api, request),
             **asked,
         }
     )
+
+
+def _measured(api: Context, request: Request) -> dict[str, Any]:
+    """Of telemetry; empty: it is off. `rounds`: those whose newest round is the oldest, of so many `machines`."""
+    telemetry = api.service.telemetry()
+    if telemetry is None:
+        return {}
+    rounds, now = telemetry.newest_rounds(), api.now()
+    shown = [] if api.viewer(api.caller(request)).hidden("nodes") else rounds[:_MOST_ROUNDS]
+    ages = [
+        {"node": one.node, "age_s": None if one.at is None else round(max(0.0, now - one.at), 1), "late": one.is_late}
+        for one in shown
+    ]
+    return {"problem": telemetry.problem, "machines": len(rounds), "rounds": ages}
 
 
 @routes.get("/v1/nodes", nodes="Only these nodes, as a hostlist: n[1-4].", fields="Only these fields of each record.")

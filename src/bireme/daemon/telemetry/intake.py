@@ -66,6 +66,11 @@ class Gatherer:
     told_at: float = 0.0
     """The time of its latest round, by the daemon's clock."""
 
+    @property
+    def is_remote(self) -> bool:
+        """It came in by the door for other machines, which puts the node's name before its id."""
+        return "/" in self.id
+
 
 def take(gatherer: Gatherer, told: Round, now: float) -> tuple[list[Sampled], list[Happening]]:
     """What is new in a round: samples to keep, and what happened. `now`: when it came. Raises ProtocolError."""

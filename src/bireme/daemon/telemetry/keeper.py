@@ -41,6 +41,7 @@ _FLUSH_S = 60.0
 _AGAIN_S = 10.0
 """After a failure to write or to open."""
 _THIN_OUT_S = 600.0
+_LATELY_S = 86_400.0
 _HAPPENINGS_AT_MOST = 1_000
 _COUNTED_KINDS = ("xid", "gpu lost", "stray")
 _LOOK_S = 1.0
@@ -109,6 +110,8 @@ class TelemetryKeeper:
         self._unheld: list[Holding] = []
         """Changes of whose GPUs they are that the series does not have yet."""
         self.series: Series | None = None
+        self.lately: frozenset[str] = frozenset()
+        """Machines that told of themselves in the day before the series was opened."""
         self.problem = ""
         """Why nothing is kept, in a sentence for people; empty while all is."""
         self.writable = asyncio.Event()
@@ -169,6 +172,11 @@ class TelemetryKeeper:
     def cards(self) -> tuple[Card, ...]:
         """All GPUs and instances that gatherers know."""
         return self._ownership.cards
+
+    @property
+    def gatherers(self) -> tuple[Gatherer, ...]:
+        """All that are known: to be looked at and left as they are."""
+        return tuple(self._gatherers.values())
 
     async def picture(self) -> Picture:
         gatherers, happenings = await self._aside(
@@ -271,6 +279,8 @@ class TelemetryKeeper:
         for gatherer_id, no in self.series.flush().items():
             known = self._gatherers.setdefault(gatherer_id, Gatherer(gatherer_id))
             known.kept = known.taken = no
+        now = self._cluster.clock.now()
+        self.lately = frozenset(subject.node for subject in self.series.subjects("node", "", now - _LATELY_S, now))
         return self.series.open_holdings(), self.series.open_waits()
 
     def _note(self, holdings: Sequence[Holding], waits: Sequence[Waited]) -> None:
@@ -343,7 +353,7 @@ class TelemetryKeeper:
     def _told_until(self) -> dict[str, float]:
         """By node: until when its gatherer has told of it."""
         until: dict[str, float] = {}
-        for gatherer in tuple(self._gatherers.values()):
+        for gatherer in self.gatherers:
             for node in tuple(gatherer.nodes):
                 until[node] = max(until.get(node, 0.0), gatherer.told_at)
         return until

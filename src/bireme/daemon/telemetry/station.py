@@ -19,11 +19,12 @@ from bireme.core.telemetry.waiting import Waited
 from bireme.daemon.telemetry import process
 from bireme.daemon.telemetry.digesting import Run
 from bireme.daemon.telemetry.door import Door
+from bireme.daemon.telemetry.freshness import Expected, newest_rounds
 from bireme.daemon.telemetry.keeper import Cluster, TelemetryKeeper
 from bireme.daemon.telemetry.naming import Naming
 from bireme.daemon.telemetry.outside import Outside
 from bireme.daemon.telemetry.process import GathererPlan
-from bireme.ports import SeenGpu, Series
+from bireme.ports import NewestRound, SeenGpu, Series
 
 log = logging.getLogger("bireme.daemon")
 
@@ -51,7 +52,8 @@ class Station:
         self.keeper = TelemetryKeeper(cluster, open_series, interval_s, past, node_metrics)
         self._door = Door(socket, self.keeper)
         self._outside = Outside(self.keeper, naming, outside)
-        self._plan = plan
+        self._plan, self._cluster = plan, cluster
+        self._began_at = cluster.clock.now()
         self._started: subprocess.Popen[bytes] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._why_none = ""
@@ -112,7 +114,24 @@ class Station:
     def problem(self) -> str:
         """What is not measured, not kept or was found damaged, in a sentence for people; empty when all is well."""
         damaged = self.series.problem if self.series is not None else ""
-        return self.keeper.problem or self._why_none or self._outside.problem or damaged
+        return self.keeper.problem or self._why_none or self._outside.problem or self._silence or damaged
+
+    def newest_rounds(self) -> list[NewestRound]:
+        """Of every machine that tells or should, the oldest first."""
+        plan = self._plan()
+        own, others = (plan.machine, frozenset[str]()) if plan is not None else ("", self.keeper.lately)
+        expected = Expected(self._began_at, own, others)
+        now, nodes = self._cluster.clock.now(), self._cluster.state.nodes
+        return newest_rounds(self.keeper.gatherers, expected, nodes, self.keeper.interval_s(), now)
+
+    @property
+    def _silence(self) -> str:
+        rounds = self.newest_rounds()
+        late = sum(one.is_late for one in rounds)
+        if not late:
+            return ""
+        whose = f"{late} of {len(rounds)} machines tell" if len(rounds) > 1 else "the machine that measures tells"
+        return f"{whose} nothing new: a gatherer hangs, was stopped or is gone (bireme doctor says which)"
 
     async def _keep_one_up(self) -> None:
         pause_s = _LOOK_S
