@@ -1,7 +1,9 @@
 """Which rules know a line. Called by `evidence` for each line that may matter, and by the rules' own tests. Pure.
 
 A line is first looked through for the rules' words, which is cheap; only the patterns of rules whose word stands in it
-are searched. Invariant: what is searched is at most `MOST_CHARACTERS` long, whatever was written.
+are searched. Invariants: what is searched is at most `MOST_CHARACTERS` long, whatever was written; a line is only known
+to rules of its source. A line of a file that nobody vouches for is known to rules of output, and to those of the kernel
+and of devices with at most medium certainty: anybody can write what looks like a line of the kernel.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bireme.core.diagnosis.model import Cause, Clue, Line, Rule
+from bireme.core.diagnosis.model import SIGNS, Cause, Clue, Confidence, Line, Rule, Source
 
 MOST_CHARACTERS = 4_000
+_HANDED_IN: Source = "file"
+_BELIEVED_ELSEWHERE: tuple[Source, ...] = ("kernel", "device")
 _COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -43,20 +47,39 @@ class Rulebook:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """In lower case: no rule knows a line that has none of them."""
-        return tuple(self._by_word)
+        """In lower case: no rule that tells of a cause knows a line that has none of them."""
+        return tuple(
+            word for word, entries in self._by_word.items() if any(each.rule.role not in SIGNS for each in entries)
+        )
+
+    @property
+    def words_of_health(self) -> tuple[str, ...]:
+        """In lower case: no sign of health is in a line that has none of them. Only lines near the end are worth it."""
+        return tuple(
+            word for word, entries in self._by_word.items() if any(each.rule.role in SIGNS for each in entries)
+        )
 
     def clues(self, line: Line) -> Iterator[Clue]:
-        """Those of one line, in the rules' order; a rule tells a line once."""
+        """Those of one line, in the order of the rules' words; a rule tells a line once."""
         text, seen = plain(line.text), set()
         lowered = text.lower()
         for word, entries in self._by_word.items():
             if word not in lowered:
                 continue
             for entry in entries:
-                if entry.rule.id in seen or line.source not in entry.rule.sources:
+                if entry.rule.id in seen or (sure := _sure(entry.rule, line.source)) is None:
                     continue
                 found = entry.pattern.search(text)
                 if found is not None:
                     seen.add(entry.rule.id)
-                    yield Clue(entry.rule, line, {name: value or "" for name, value in found.groupdict().items()})
+                    named = {name: value or "" for name, value in found.groupdict().items()}
+                    yield Clue(entry.rule, line, named, sure)
+
+
+def _sure(rule: Rule, source: Source) -> Confidence | None:
+    """How sure a line of that source can be for the rule; None: the rule does not know such lines."""
+    if source in rule.sources or (source == _HANDED_IN and "output" in rule.sources):
+        return rule.sure
+    if source == _HANDED_IN and any(each in rule.sources for each in _BELIEVED_ELSEWHERE):
+        return "medium" if rule.sure == "high" else rule.sure
+    return None

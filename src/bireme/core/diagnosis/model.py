@@ -11,14 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Source = Literal["output", "kernel", "record", "device", "series", "trace"]
+Source = Literal["output", "kernel", "record", "device", "series", "trace", "file"]
 """What the job's programs wrote; what the kernel wrote; what the scheduler knows (states, exit codes, events of nodes
-and pods); what a GPU's driver told; what was measured; what a flight recorder or a stack dump holds."""
+and pods); what a GPU's driver told; what was measured; what a flight recorder or a stack dump holds; a file of which
+nobody knows who wrote it (a log that somebody hands in, often with lines of the kernel in it)."""
 
-Role = Literal["cause", "general", "echo", "symptom"]
-"""How much a line says of why: it names a cause; it names one that is often only the outermost layer of another (an
-exception nobody caught); it is what others see when something else went wrong (a collective that timed out, a
-connection that was reset); it says that it is over and no more (an exit code)."""
+Role = Literal["cause", "general", "exception", "echo", "symptom", "progress", "finish"]
+"""How much a line says of why: it names a cause; it names one that is often only the outermost layer of another; it is
+an exception, of which this rule knows no more than that (and is silent where another knows the line); it is what others
+see when something else went wrong (a collective that timed out, a
+connection that was reset); it says that it is over and no more (an exit code). The last two are signs of health: the
+program went on; it came to its end. What stands before them it has outlived."""
+
+SIGNS: tuple[Role, ...] = ("progress", "finish")
+"""Roles of lines that tell of no cause."""
 
 Who = Literal["you", "platform", "vendor"]
 """Who can do something about it: whose job it is, who runs the cluster, who made the hardware."""
@@ -39,6 +45,8 @@ class Cause:
     who: Who
     actions: tuple[str, ...]
     """What to do, most useful first; a rule may know better."""
+    leads_to: tuple[str, ...] = ()
+    """Causes whose lines are also written when this one is the true one."""
     is_hardware: bool = False
     """Another machine would not have it: worth keeping a part out, and a try elsewhere."""
 
@@ -48,13 +56,16 @@ class Rule:
     """What one kind of line means."""
 
     id: str
-    cause: str
+    cause: str = ""
+    """Empty for signs of health alone."""
     pattern: str
     """A regular expression, searched in a line without colours."""
     words: tuple[str, ...]
     """In lower case; every line that the pattern knows has one of them. A line is only searched if it does."""
     role: Role = "cause"
     sources: tuple[Source, ...] = ("output",)
+    sure: Confidence = "high"
+    """The most that such a line can make of a diagnosis."""
     meaning: str = ""
     """A sentence, which may use the pattern's named groups: `{path}`."""
     actions: tuple[str, ...] = ()
@@ -71,6 +82,8 @@ class Line:
     source: Source = "output"
     order: int = 0
     """Its place among the lines of its file: what was first where no time is known."""
+    last: int = 0
+    """The place of the last line of its file; 0: not known."""
     file: str = ""
     number: int = 0
     """Counted from 1; 0: not known, or not in a file."""
@@ -91,6 +104,8 @@ class Clue:
     line: Line
     named: Mapping[str, str] = field(default_factory=dict)
     """The pattern's named groups."""
+    sure: Confidence = "high"
+    """The most that it can make of a diagnosis: the rule's, or less where nobody vouches for the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,5 +133,6 @@ class Diagnosis:
     others: tuple[Candidate, ...] = ()
     """The runners-up."""
     ruled_out: tuple[str, ...] = ()
+    """What was seen and is not why, with the reason, a sentence each."""
     collect: tuple[str, ...] = ()
     """What to collect the next time, where this is not sure."""
