@@ -9,10 +9,11 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from bench.folders import new_folder
 from bireme.cli.launchers import write_launchers
@@ -79,15 +80,25 @@ def host_name() -> str:
 
 
 @contextmanager
-def running(nodes: tuple[str, str], other: tuple[str, str] = ("", "")) -> Iterator[BiremeCluster]:
-    """`other`: a line of the configuration, and what stands in its place."""
+def running(
+    nodes: tuple[str, str],
+    other: tuple[str, str] = ("", ""),
+    *,
+    gres: str = "",
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[BiremeCluster]:
+    """`other`: a line of the configuration, and what stands in its place; `gres`: gres.conf; `variables`: of the daemon
+    and of what it starts."""
     folder = new_folder("bireme")
     lines, names = nodes
     conf = CONF.format(host=host_name(), nodes=lines, names=names).replace(*other)
     (folder / "slurm.conf").write_text(conf)
+    if gres:
+        (folder / "gres.conf").write_text(gres)
     cluster = BiremeCluster(folder, conf)
     try:
-        cluster.start()
+        with patch.dict(os.environ, variables or {}):
+            cluster.start()
         write_launchers(Paths(cluster.home))
         yield cluster
     finally:

@@ -50,6 +50,8 @@ class Sizes:
     """Of eight GPUs each."""
     series_hours: float = 1.0
     series_job_hours: float = 24.0
+    gathering_s: float = 60.0
+    report_runs: int = 50_000
     service_reactions: int = 5
     service_idle: int = 100
     service_idle_s: float = 30.0
@@ -98,4 +100,6 @@ QUICK = Sizes(
     series_nodes=2,
     series_hours=0.2,
     series_job_hours=1.0,
+    gathering_s=10.0,
+    report_runs=300,
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import gathering, reports
 from bench.folders import new_folder
 from bench.gpu_curves import Curves, node_curves
 from bench.results import Row, Target
@@ -28,9 +29,10 @@ from bireme.core.model.jobs import Job, JobSpec, Owner, Pending, Running
 from bireme.core.model.nodes import Health, Node
 from bireme.core.model.resources import Allocation, GresPool, NodeShare
 from bireme.core.state.state import State
-from bireme.core.telemetry.curves import Asked, Subject
+from bireme.core.telemetry.curves import Asked
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
 from bireme.core.telemetry.metrics import about
+from bireme.core.telemetry.subjects import Subject
 from bireme.ports import Sampled
 from bireme.store.series.store import SqliteSeries
 from bireme.store.series.thinning import LATE_S
@@ -58,6 +60,8 @@ def measure(sizes: Sizes) -> Iterator[Row]:
     yield _writing(sizes)
     yield from _job(sizes)
     yield from _scrape(sizes)
+    yield from gathering.measure(sizes)
+    yield from reports.measure(sizes)
 
 
 def _gpus(node: int) -> tuple[Subject, ...]:

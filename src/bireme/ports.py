@@ -21,10 +21,11 @@ from bireme.core.model.refusals import Caller
 from bireme.core.model.resources import Allocation
 from bireme.core.services.routing_table import Routed
 from bireme.core.state.state import State
-from bireme.core.telemetry.curves import Asked, Column, Curve, Subject
+from bireme.core.telemetry.curves import Asked, Column, Curve
 from bireme.core.telemetry.digest import Digest
 from bireme.core.telemetry.exported import Measured
 from bireme.core.telemetry.metrics import About
+from bireme.core.telemetry.subjects import Subject
 from bireme.core.telemetry.waiting import Waited
 from bireme.slurm.records.steps import Row
 
@@ -353,6 +354,10 @@ class Archive(Protocol):
     def sound_and_damaged(self, query: HistoryQuery) -> tuple[list[dict[str, Any]], list[str]]:
         """Jobs that have ended, as `finished`, and beside them which could not be read, in words."""
 
+    def pages(self, query: HistoryQuery, size: int) -> Iterator[tuple[list[dict[str, Any]], list[str]]]:
+        """As `sound_and_damaged`, by their end, so many at a time: what a year had is never in memory together. Other
+        readers have their turn between two pages. `limit` and `newest` of the query are not for it."""
+
     def story_of_service(self, name: str, limit: int) -> list[Recorded]:
         """The newest `limit` events about a service, its revisions and replicas, oldest first."""
 
@@ -493,7 +498,7 @@ class Series(Protocol):
     def keep_digests(self, made: Sequence[Digest]) -> None:
         """Of starts that are over, in place of those that are known of them. Kept after `flush`."""
 
-    def digests(self, job_ids: Collection[int]) -> list[Digest]:
+    def digests(self, job_ids: Collection[int], *, steps: bool = True) -> list[Digest]:
         """Those that are kept, of all starts of these jobs."""
 
     def digested_until(self) -> float | None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bireme.core.telemetry.curves import Asked, Column, Curve, Subject
+from bireme.core.telemetry.curves import Asked, Column, Curve
+from bireme.core.telemetry.subjects import Subject
 from bireme.ports import Sampled
 from bireme.store.series.store import SqliteSeries
 

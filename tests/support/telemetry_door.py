@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bireme.core.telemetry.curves import Subject
+from bireme.core.telemetry.subjects import Subject
 from bireme.core.telemetry.waiting import Waited
 from bireme.gather import messages as m
 from bireme.ports import Happened, Holding, Sampled, SeriesError

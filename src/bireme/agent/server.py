@@ -30,6 +30,7 @@ from bireme.agent.jobs import JobRun
 from bireme.agent.keeping.keepers import KeeperPool
 from bireme.agent.leftovers import Remains, needs_vanished
 from bireme.agent.messages import protocol
+from bireme.agent.messages.census import Census, OwnedProcess
 from bireme.agent.messages.lines import encode_typed
 from bireme.agent.messages.orders import (
     Acknowledge,
@@ -54,11 +55,9 @@ from bireme.agent.messages.orders import (
 from bireme.agent.messages.protocol import Message
 from bireme.agent.messages.told import (
     Answer,
-    Census,
     Cleared,
     Did,
     Event,
-    OwnedProcess,
     Probed,
     Refused,
     StepBegan,

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.core.telemetry.curves import Asked, Curve, Subject, plain
+from bireme.core.telemetry.curves import Asked, Curve, plain
 from bireme.core.telemetry.metrics import BY_NAME, About
+from bireme.core.telemetry.subjects import Subject
 from bireme.ports import Series
 
 FINEST_S = 1.0

@@ -8,6 +8,7 @@ Invariant: a digest is of the start that the record is about, by its generation 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
@@ -76,12 +77,15 @@ def _rss_mib(usage: Record) -> float:
     return max(float(usage.get("total_rss_kib") or 0), float(usage.get("max_rss_kib") or 0)) / 1024.0
 
 
-def kept_digests(series: Series | None, records: Iterable[Record]) -> dict[tuple[int, int], Digest]:
-    """Those of the starts of these records, by job and generation."""
+def kept_digests(
+    series: Series | None, records: Iterable[Record], *, steps: bool = True
+) -> dict[tuple[int, int], Digest]:
+    """Those of the starts of these records, by job and generation; `steps` False: without what each step did."""
     by_name = {(record["job_id"], int(record.get("generation") or 0)): record for record in records}
     if series is None or not by_name:
         return {}
-    found = {(one.job_id, one.generation): one for one in series.digests({job_id for job_id, _ in by_name})}
+    kept = series.digests({job_id for job_id, _ in by_name}, steps=steps)
+    found = {(one.job_id, one.generation): one for one in kept}
     return {name: one for name, one in found.items() if name in by_name and _is_of(one, by_name[name])}
 
 
@@ -108,17 +112,25 @@ def is_worth_a_look(record: Record, now: float) -> bool:
     return not is_over(record) or now - float(record.get("end_time") or 0.0) < FRESH_S
 
 
-def digests_of(series: Series | None, records: Sequence[Record], now: float) -> dict[tuple[int, int], Digest]:
+@dataclass(slots=True)
+class Looks:
+    """How many starts of one answer may still have their curves read."""
+
+    left: int = MOST_LIVE
+
+
+def digests_of(
+    series: Series | None, records: Sequence[Record], now: float, looks: Looks, *, steps: bool = True
+) -> dict[tuple[int, int], Digest]:
     """Of all these starts: kept ones, and so many as may be read live."""
-    found = kept_digests(series, records)
+    found = kept_digests(series, records, steps=steps)
     if series is None:
         return found
-    left = MOST_LIVE
     for record in records:
         name = record["job_id"], int(record.get("generation") or 0)
-        if name in found or not is_worth_a_look(record, now) or record.get("start_time") is None or not left:
+        if name in found or not is_worth_a_look(record, now) or record.get("start_time") is None or not looks.left:
             continue
-        left -= 1
+        looks.left -= 1
         made = live_digest(series, record, now)
         if made is not None:
             found[name] = made
@@ -133,7 +145,7 @@ async def add_measured(api: Context, request: Request, records: Sequence[dict[st
     series, now = series_of(api), api.now()
     if series is None:
         return
-    found = await api.in_thread(request, digests_of, series, records, now)
+    found = await api.in_thread(request, digests_of, series, records, now, Looks())
     for record in records:
         digest = found.get((record["job_id"], int(record.get("generation") or 0)))
         if digest is None:

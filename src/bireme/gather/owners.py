@@ -15,8 +15,8 @@ from typing import Protocol
 
 import msgspec
 
+from bireme.agent.messages.census import Census
 from bireme.agent.messages.protocol import socket_path
-from bireme.agent.messages.told import Census
 
 _ANSWER_S = 2.0
 _LINE_BYTES = 64 * 1024 * 1024

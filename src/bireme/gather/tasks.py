@@ -42,6 +42,8 @@ class _Tally:
 
     def add(self, now: Mapping[tuple[int, int], Counted]) -> None:
         """A round's values of all its processes."""
+        if now == self.seen:  # they slept: every counter is known already, and none grew
+            return
         for index in range(len(_COUNTERS)):
             grown = _growth(index, self.seen, now)
             if grown is not None:
@@ -83,7 +85,8 @@ class TaskSampler:
         rows: dict[str, list[tuple[OwnedTask, dict[str, Value]]]] = defaultdict(list)
         for task in tasks:
             rows[task.node].append((task, self._row(task, below[task])))
-        self._tallies = {key: tally for key, tally in self._tallies.items() if key in {(t.node, t.id) for t in tasks}}
+        here = {(task.node, task.id) for task in tasks}
+        self._tallies = {key: tally for key, tally in self._tallies.items() if key in here}
         owner_of = {process.pid: task for task, found in below.items() for process in found}
         return [_frame(node, found) for node, found in sorted(rows.items())], owner_of
 

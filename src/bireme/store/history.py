@@ -12,6 +12,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from bireme.ports import HistoryQuery, HistoryRow
@@ -51,6 +52,10 @@ JOB_COLUMNS = (
 STEP_COLUMNS = ("job_id", "start_time", "end_time")
 _IN_JOB_COLUMNS, _IN_STEP_COLUMNS = frozenset(JOB_COLUMNS), frozenset(STEP_COLUMNS)
 _NOTHING: Mapping[str, Any] = {}
+_BY_END = 'runs."end", runs.job_id, runs.submitted_at, runs.restarts'
+"""As the index `runs_by_end` has them, which ends with the key of the row."""
+RunPlace = tuple[float, int, float, int]
+"""Where a run stands in that order."""
 
 
 class HistoryWriter:
@@ -187,17 +192,44 @@ class HistoryReader:
 
     def select(self, connection: sqlite3.Connection, query: HistoryQuery, damaged: list[str]) -> list[dict[str, Any]]:
         """The records that are sound; of the others `damaged` gets a sentence each."""
-        connection.text_factory = _any_text  # one name that is no text any more must not hide all others
-        condition, values = _where(query)
-        source = "runs" if query.duplicates else _LATEST_RUNS
         order = "runs.job_id, runs.submitted_at, runs.restarts" if query.newest is None else 'runs."end" DESC'
         most = query.limit if query.newest is None else query.newest
+        found = self._rows(connection, query, *_where(query), order, most)
+        return self._sound(connection, query, found, damaged)
+
+    def page(
+        self, connection: sqlite3.Connection, query: HistoryQuery, after: RunPlace | None, size: int, damaged: list[str]
+    ) -> tuple[list[dict[str, Any]], RunPlace | None]:
+        """So many by their end from there on, and the place of the last; None: there are no more."""
+        # Where the index is entered: a condition on several columns is only tried row by row.
+        condition, values = _where(query if after is None else replace(query, start=after[0]))
+        if after is not None:
+            condition += f" AND ({_BY_END}) > ({_marks(4)})"
+        found = self._rows(connection, query, condition, [*values, *(after or ())], _BY_END, size)
+        last = (found[-1][7], *found[-1][:3]) if len(found) == size else None
+        return self._sound(connection, query, found, damaged), last
+
+    def _rows(
+        self,
+        connection: sqlite3.Connection,
+        query: HistoryQuery,
+        condition: str,
+        values: Sequence[Any],
+        order: str,
+        most: int | None,
+    ) -> list[tuple[Any, ...]]:
+        connection.text_factory = _any_text  # one name that is no text any more must not hide all others
+        source = "runs" if query.duplicates else _LATEST_RUNS
         limit = f" LIMIT {int(most)}" if most is not None else ""
-        found = connection.execute(
+        return connection.execute(
             f"SELECT runs.* FROM {source} AS runs LEFT JOIN shapes ON shapes.id = runs.shape WHERE {condition} "
             f"ORDER BY {order}{limit}",
             values,
         ).fetchall()
+
+    def _sound(
+        self, connection: sqlite3.Connection, query: HistoryQuery, found: Sequence[tuple[Any, ...]], damaged: list[str]
+    ) -> list[dict[str, Any]]:
         sound: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         for row in found:
             with _named_in(damaged):

@@ -48,7 +48,7 @@ from bireme.store.database import (
 )
 from bireme.store.events import GIVE_IDS, GIVE_IDS_KINDS, EventReader, EventWriter
 from bireme.store.guard import check_whole, mark_path, read_mark
-from bireme.store.history import HistoryReader, HistoryWriter, unused_shapes
+from bireme.store.history import HistoryReader, HistoryWriter, RunPlace, unused_shapes
 from bireme.store.mark import Mark, MarkFile, replace
 from bireme.store.shelf import Shelf
 
@@ -411,6 +411,19 @@ class SqliteStore:
         wrong: list[str] = []
         with self._reading() as connection:
             return self._history_reader.select(connection, query, wrong), list(dict.fromkeys(wrong))
+
+    def pages(self, query: HistoryQuery, size: int) -> Iterator[tuple[list[dict[str, Any]], list[str]]]:
+        """Finished jobs by their end, so many at a time, each with a sentence for those that are not sound."""
+        assert query.limit is None, "a page is as long as it is said to be"
+        assert query.newest is None, "the earliest come first"
+        after: RunPlace | None = None
+        while True:
+            wrong: list[str] = []
+            with self._reading() as connection:
+                records, after = self._history_reader.page(connection, query, after, size, wrong)
+            yield records, list(dict.fromkeys(wrong))
+            if after is None:
+                return
 
     def copy_to(self, path: str) -> None:
         """All of it as it is now, while it is in use: a backup."""

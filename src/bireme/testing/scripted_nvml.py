@@ -10,7 +10,8 @@ when it has seen the one before:
       "instances": [{"uuid": "MIG-0", "gpu_instance": 7, "values": {"gpu_memory_used": 10}, "processes": []}]}]}
 
 Values are metrics in the units of `core/telemetry/metrics`; what is not among them the card does not support. `xids`
-are told once each, in order. `hangs` lists calls that do not return while they are listed.
+are told once each, in order. `hangs` lists calls that do not return while they are listed. `look_again_s` beside
+`cards` says how soon who waits for an event looks into the file again (0.01 s): a benchmark does not want to count it.
 
 Invariant: as of the real library, every call is a function `nvml...` that raises `NVMLError` with a `value`.
 """
@@ -29,7 +30,7 @@ from typing import Any
 from bireme.gather.gpus.nvidia_questions import FIELDS, GPM, MIB
 
 SCRIPT = "BIREME_NVML_SCRIPT"
-_LOOK_AGAIN_S = 0.01
+LOOK_AGAIN_S = 0.01
 NVML_SUCCESS = 0
 NOT_SUPPORTED, NOT_FOUND, TIMEOUT, GPU_IS_LOST, UNKNOWN = 3, 6, 10, 15, 999
 _CODES = {
@@ -126,6 +127,7 @@ class ScriptedNvml:
     def __init__(self, cards: Sequence[Card], reread: Callable[[ScriptedNvml], None] = lambda nvml: None) -> None:
         self.cards = list(cards)
         self.init_error = 0
+        self.look_again_s = LOOK_AGAIN_S
         self.asked: dict[str, int] = {}
         """How often each call was made."""
         self.opened = 0
@@ -308,7 +310,7 @@ class ScriptedNvml:
                     return SimpleNamespace(device=card.uuid, eventType=8, eventData=card.xids[told], gpuInstanceId=-1)
             if time.monotonic() >= end:
                 raise NVMLError(TIMEOUT)
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(self.look_again_s)
 
     # -- the cards --------------------------------------------------------------------------------------------------
 
@@ -323,7 +325,7 @@ class ScriptedNvml:
         self._count(name)
         self._reread(self)
         while name in self._card(handle).hangs:
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(self.look_again_s)
             self._reread(self)
         card = self._card(handle)
         if card.lost or card.error:
@@ -380,6 +382,7 @@ class _Script:
         with open(self._path, encoding="utf-8") as file:
             script = json.load(file)
         nvml.init_error = script.get("init_error", 0)
+        nvml.look_again_s = script.get("look_again_s", LOOK_AGAIN_S)
         nvml.cards = [_card(row) for row in script["cards"]]
         self._read = stamp
 

@@ -29,10 +29,11 @@ from bireme.core.model.jobs import JobSpec, Outcome, Owner, TrackedRun
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation, Device, GresPool, GresShare, NodeShare
 from bireme.core.model.serving.services import ServiceSpec
-from bireme.core.telemetry.curves import Asked, Curve, Subject
+from bireme.core.telemetry.curves import Asked, Curve
 from bireme.core.telemetry.digest import Digest, GpuDigest, Level
 from bireme.core.telemetry.exported import GpuFigures
 from bireme.core.telemetry.exported import Measured as Figures
+from bireme.core.telemetry.subjects import Subject
 from bireme.core.telemetry.waiting import Waited
 from bireme.ports import NewestRound, SeenGpu
 from bireme.slurm.records.steps import history_rows
@@ -239,7 +240,7 @@ class Measured:
     def digest(self, job_id: int, generation: int, start: float, end: float) -> Digest:
         return Digest(job_id, generation, start, end, gpus=(GpuDigest("n1", MARKS["job"], False, 1.0, 1.0, "x", FULL),))
 
-    def digests(self, job_ids: Any) -> list[Digest]:
+    def digests(self, job_ids: Any, *, steps: bool = True) -> list[Digest]:
         return []
 
     def read_held(self, held: Any, asked: Asked) -> list[Curve]:

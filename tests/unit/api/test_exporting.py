@@ -20,8 +20,8 @@ from bireme.core.model.jobs import ArraySpec, JobSpec, Outcome, Owner
 from bireme.core.model.refusals import Caller
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.serving.services import ServiceSpec
-from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
+from bireme.core.telemetry.subjects import Subject
 from bireme.ports import NewestRound
 from bireme.runtime.work import Work
 from bireme.store.journal import SqliteStore

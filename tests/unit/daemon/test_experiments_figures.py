@@ -11,7 +11,7 @@ from bireme.core.model.events import ClusterConfigured, Recorded
 from bireme.core.model.jobs import Job, JobSpec, Owner, Running
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.state.state import State
-from bireme.core.telemetry.curves import Subject
+from bireme.core.telemetry.subjects import Subject
 from bireme.daemon.experiments.figures import MOST_FIGURES, Latest, Readings, system_figures
 from bireme.ports import SeenGpu
 from bireme.testing.worlds import build_cluster

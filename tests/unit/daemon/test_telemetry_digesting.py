@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.digest import Digest, GpuDigest, Level
+from bireme.core.telemetry.subjects import Subject
 from bireme.daemon.telemetry.digesting import AT_THE_LATEST_S, Digester, Run, RunsFollowed
 from bireme.daemon.telemetry.intake import starts_in
 from bireme.ports import Holding, Sampled
@@ -65,7 +65,7 @@ class Store:
     def digested_until(self) -> float | None:
         return max((one.end for one in self.kept.values()), default=None)
 
-    def digests(self, job_ids: Any) -> list[Digest]:
+    def digests(self, job_ids: Any, *, steps: bool = True) -> list[Digest]:
         return [one for one in self.kept.values() if one.job_id in job_ids]
 
     def digest(self, job_id: int, generation: int, start: float, end: float) -> Digest:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bireme.core.telemetry.curves import Subject
+from bireme.core.telemetry.subjects import Subject
 from bireme.daemon.telemetry.intake import FRESH_S, Gatherer, newest, take
 from bireme.gather.messages import Frame, Happening, ProtocolError, Round, Value
 from bireme.ports import Sampled

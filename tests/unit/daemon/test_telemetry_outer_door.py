@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.support.telemetry_door import Cluster, Disk, Peer, kept_up_to
 
-from bireme.core.telemetry.curves import Subject
+from bireme.core.telemetry.subjects import Subject
 from bireme.daemon.telemetry import keeper as keeping
 from bireme.daemon.telemetry import outer_door
 from bireme.daemon.telemetry.keeper import TelemetryKeeper

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from tests.support.telemetry_door import Cluster, Peer
 
-from bireme.core.telemetry.curves import Subject
+from bireme.core.telemetry.subjects import Subject
 from bireme.daemon.telemetry.station import Station
 from bireme.gather import messages as m
 from bireme.ports import NewestRound, Sampled

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.support.samples import DAY, GPU, T0, Teller, sampled, task
 
@@ -44,6 +45,23 @@ def test_a_digest_comes_back_as_it_was_kept_also_after_a_restart(tmp_path: Path)
     assert DIGEST in again.digests({7, 9})
     assert again.digests([9]) == []
     again.close()
+
+
+def test_digests_are_kept_deflated_and_those_of_before_are_still_read() -> None:
+    eight = replace(DIGEST, gpus=DIGEST.gpus * 8)
+    before = msgspec.msgpack.encode(eight)
+    assert len(digests.encode(eight)) < len(before) / 4
+    assert digests.decode(digests.encode(eight)) == digests.decode(before) == eight
+    with pytest.raises(digests.DigestError):
+        digests.decode(digests.encode(eight)[:-9])
+
+
+def test_reports_of_many_read_digests_without_their_steps(tmp_path: Path) -> None:
+    series = opened(tmp_path)
+    series.keep_digests([DIGEST])
+    series.flush()
+    assert series.digests([7], steps=False) == [replace(DIGEST, steps=())]
+    series.close()
 
 
 def test_one_that_is_made_anew_takes_the_place_of_the_first(tmp_path: Path) -> None:

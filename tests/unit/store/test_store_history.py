@@ -338,6 +338,25 @@ def test_a_damaged_record_is_named_and_hides_no_other(store: SqliteStore, damage
         store.finished(HistoryQuery())
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 100])
+def test_pages_have_every_run_once_by_its_end_whatever_ended_together(store: SqliteStore, size: int) -> None:
+    ends = {101: 5.0, 102: 4.0, 103: 5.0, 104: 5.0, 105: 9.0, 106: 4.5, 107: 1.0}
+    rows = [HistoryRow(job, None, 1.0, 0, {"job_id": job, "end_time": end}) for job, end in ends.items()]
+    store.append([], rows)
+    pages = list(store.pages(HistoryQuery(start=4.0, ended_before=9.0, duplicates=True), size))
+    assert [record["job_id"] for records, _ in pages for record in records] == [102, 106, 101, 103, 104]
+    assert all(len(records) <= size for records, _ in pages)
+
+
+def test_a_page_of_damaged_runs_is_passed_over_and_each_is_named_once(store: SqliteStore) -> None:
+    rows = [HistoryRow(job, None, 1.0, 0, {"job_id": job, "end_time": 5.0}) for job in range(101, 107)]
+    store.append([], rows)
+    store._writer.execute("UPDATE runs SET differs = x'00' WHERE job_id IN (102, 103, 104)")
+    pages = list(store.pages(HistoryQuery(start=0.0), 2))
+    assert [record["job_id"] for records, _ in pages for record in records] == [101, 105, 106]
+    assert [sentence.split()[4] for _, damaged in pages for sentence in damaged] == ["102", "103", "104"]
+
+
 @pytest.mark.parametrize("damage", ["record = x'00'", "record = CAST(record AS TEXT)", "sum = 7"])
 def test_jobs_that_end_after_a_shape_rotted_get_another(store: SqliteStore, damage: str) -> None:
     """What finds a shape for a record stands in the way of every commit: it must not fail for what was written once."""

@@ -25,26 +25,6 @@ Key = tuple[int, int]
 """(job id, generation)."""
 
 
-class OwnedProcess(msgspec.Struct, array_like=True, frozen=True):
-    """The first process of a task (a batch script is the task 0 of its step) and what it runs below."""
-
-    job: int
-    gen: int
-    step: int
-    task: int
-    pid: int
-    keeper: int = 0
-    folder: str = ""
-    """The keeper's cgroup; empty: it has none."""
-
-
-class Census(msgspec.Struct, frozen=True):
-    """Answer to each line of a gatherer: all tasks that run on the node now."""
-
-    node: str
-    tasks: tuple[OwnedProcess, ...] = ()
-
-
 class NotUnderstoodError(ProtocolError):
     """A line of an agent that is of no kind known here, or lacks something. The next ones may be understood."""
 

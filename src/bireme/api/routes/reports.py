@@ -7,8 +7,8 @@ same kind that waits. Where none does, the answer says that it was not planned.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from bireme.core.state.state import State
 from bireme.core.telemetry.advice import advice
 from bireme.core.telemetry.digest import Digest
 from bireme.core.telemetry.efficiency import Efficiency, Sum, Tally, efficiency
-from bireme.ports import HistoryQuery
+from bireme.ports import HistoryQuery, Series
 from bireme.slurm.formats.identity import job_label
 from bireme.store.codec import all_fields
 
@@ -41,6 +41,8 @@ _ALIKE_S = 30 * 86_400.0
 _DAY_S = 86_400.0
 _MOST_DAYS = 366 * 2
 _LIST_MOST = 1_000
+_PAGE = 500
+"""Records that a report of many has in memory at once."""
 _OF_RECORD = (
     "job_id", "array_job_id", "array_task_id", "het_job_id", "het_offset", "generation", "restarts", "name", "cluster",
     "user_name", "group_name", "account", "partition", "state", "exit_code", "exit_signal", "submit_time",
@@ -87,7 +89,7 @@ def _is_meant(named: NamedJobs, record: Record) -> bool:
 
 def _digests_of_jobs(series: Any, records: Sequence[Record], now: float) -> dict[tuple[int, int], Digest]:
     """As of a list, but who asks for few has their curves looked at however long ago they ran."""
-    found = reported.digests_of(series, records, now)
+    found = reported.digests_of(series, records, now, reported.Looks())
     for record in records[: 0 if series is None or len(records) > 1 else 1]:
         made = None if found else reported.live_digest(series, record, now)
         if made is not None:
@@ -235,17 +237,16 @@ async def report_group(api: Context, request: Request) -> Response:
         raise ProblemError(400, f"at most {_MOST_DAYS} days at once")
     most = int(min(max(number(request, "jobs", 20.0), 0.0), _LIST_MOST))
     period_s = _DAY_S if end - start <= 14 * _DAY_S else 7 * _DAY_S
-    tally, damaged = Tally(start, period_s, most), 0
-    names: dict[int, dict[str, Any]] = {}
-    for begin, until in _days(start, end):
-        query = replace(_group_query(request), start=begin, ended_before=until)
-        records, broken = await api.in_thread(request, api.archive.sound_and_damaged, query)
+    counted = _Counted(Tally(start, period_s, most), now)
+    query, damaged = replace(_group_query(request), start=start, ended_before=end), 0
+    pages = api.archive.pages(query, _PAGE)
+    while (page := await api.in_thread(request, next, pages, None)) is not None:
+        records, broken = page
         damaged += len(broken)
-        await _count(api, request, tally, names, records, now)
+        await _count(api, request, counted, records)
     if end >= now:
-        running = await _running(api, request)
-        await _count(api, request, tally, names, running, now)
-    return answer(_group_told(tally, names, now, end, damaged))
+        await _count(api, request, counted, await _running(api, request))
+    return answer(_group_told(counted, end, damaged))
 
 
 def _group_query(request: Request) -> HistoryQuery:
@@ -258,28 +259,38 @@ def _group_query(request: Request) -> HistoryQuery:
     )
 
 
-def _days(start: float, end: float) -> Iterator[tuple[float, float]]:
-    """A day at a time: records of a year are never in memory together."""
-    at = start
-    while at < end:
-        yield at, min(at + _DAY_S, end)
-        at += _DAY_S
-
-
 async def _running(api: Context, request: Request) -> list[dict[str, Any]]:
     """Runs that go on, by the same conditions."""
     records, _ = await runs_told(api, request, replace(_group_query(request), start=api.now()), None)
     return [record for record in records if not reported.is_over(record) and record.get("start_time") is not None]
 
 
-async def _count(
-    api: Context,
-    request: Request,
-    tally: Tally,
-    names: dict[int, dict[str, Any]],
-    records: Sequence[dict[str, Any]],
-    now: float,
-) -> None:
+@dataclass(slots=True)
+class _Counted:
+    """What a report of many has come to so far."""
+
+    tally: Tally
+    now: float
+    names: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Of the worst, what people call them."""
+    looks: reported.Looks = field(default_factory=reported.Looks)
+
+    def add(self, series: Series | None, records: Sequence[Record]) -> None:
+        """In a thread: a page of them takes tens of milliseconds."""
+        all_had = [reported.had_of(record, self.now) for record in records]
+        # Steps say what CPU time they took where the accounting does not; else they need not be read.
+        uncounted = any(had.cpu_s is None for had in all_had)
+        digests = reported.digests_of(series, records, self.now, self.looks, steps=uncounted)
+        for record, had in zip(records, all_had, strict=True):
+            digest = digests.get((had.job_id, had.generation))
+            self.tally.add(had, efficiency(had, digest), measured=digest is not None)
+            self.names[had.job_id] = {"job": job_label(record, 0), "name": record.get("name")}
+        listed = {had.job_id for had, _, _ in self.tally.worst()}
+        self.names = {job_id: name for job_id, name in self.names.items() if job_id in listed}
+
+
+async def _count(api: Context, request: Request, counted: _Counted, records: Sequence[dict[str, Any]]) -> None:
+    """Those that the caller may see."""
     caller = api.caller(request)
     viewer = api.viewer(caller)
     seen = [
@@ -289,25 +300,19 @@ async def _count(
         and api.sees(caller, record["user_id"], record.get("account") or "")
         and viewer.sees_user(str(record.get("user_name") or ""), record.get("account") or "", "usage")
     ]
-    digests = await api.in_thread(request, reported.digests_of, reported.series_of(api), seen, now)
-    for record in seen:
-        had = reported.had_of(record, now)
-        digest = digests.get((had.job_id, had.generation))
-        tally.add(had, efficiency(had, digest), measured=digest is not None)
-        names[had.job_id] = {"job": job_label(record, 0), "name": record.get("name")}
-    listed = {had.job_id for had, _, _ in tally.worst()}
-    for job_id in names.keys() - listed:
-        del names[job_id]
+    await api.in_thread(request, counted.add, reported.series_of(api), seen)
 
 
-def _group_told(tally: Tally, names: dict[int, dict[str, Any]], now: float, end: float, damaged: int) -> dict[str, Any]:
+def _group_told(counted: _Counted, end: float, damaged: int) -> dict[str, Any]:
+    tally, names = counted.tally, counted.names
+
     def rows(by: str, sums: dict[Any, Sum]) -> list[dict[str, Any]]:
         return [{by: key, **_efficiency_told(total)} for key, total in sums.items()]
 
     return {
         "start": tally.start,
         "end": end,
-        "now": now,
+        "now": counted.now,
         "period_s": tally.period_s,
         "total": _efficiency_told(tally.total),
         "users": rows("user", tally.by_user()),

@@ -14,10 +14,11 @@ from bireme.api.routing import Context, Routes, is_id, number, words
 from bireme.api.targets import one_target
 from bireme.core.jobs import requests
 from bireme.core.model.refusals import Refusal, Why
-from bireme.core.telemetry.curves import Curve, Subject
+from bireme.core.telemetry.curves import Curve
 from bireme.core.telemetry.exported import sums_by_job
 from bireme.core.telemetry.exposition import MEDIA
 from bireme.core.telemetry.metrics import BY_NAME, METRICS, About
+from bireme.core.telemetry.subjects import Subject
 from bireme.ports import HistoryQuery, Series, SeriesError, Telemetry
 
 routes = Routes("telemetry")

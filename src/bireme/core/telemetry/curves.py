@@ -15,19 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.telemetry.metrics import About
+from bireme.core.telemetry.subjects import Subject
 
 Column = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What a series is of. Of a node its name, of a GPU its UUID, of a task `JOB.GENERATION.STEP.TASK`, of the use of a
-    GPU by a task `JOB.GENERATION.STEP.TASK@UUID`."""
-
-    about: About
-    node: str
-    id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ Invariant: used, unused and unmeasured time add up to the time that was held.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bireme.core.telemetry.digest import Digest, GpuDigest
 
@@ -133,9 +134,9 @@ def _sum(values: Iterable[float | None]) -> float | None:
 # --- many ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sum:
-    """Of several starts."""
+    """Of several starts, added one by one: in place, for a report of a week has fifty thousand."""
 
     starts: int = 0
     measured: int = 0
@@ -151,6 +152,21 @@ class Sum:
     energy_starts: int = 0
     """Starts whose energy is known."""
     waited_s: float = 0.0
+
+    def add(self, had: Had, used: Efficiency, *, measured: bool) -> None:
+        self.starts += 1
+        self.measured += measured
+        self.gpu_held_s += used.gpu_held_s
+        self.gpu_measured_s += used.gpu_measured_s
+        self.gpu_used_s += used.gpu_used_s
+        self.cpu_held_s += used.cpu_held_s
+        if used.cpu_used_s is not None:
+            self.cpu_counted_s += used.cpu_held_s
+            self.cpu_used_s += used.cpu_used_s
+        if used.energy_j is not None:
+            self.energy_starts += 1
+            self.energy_j += used.energy_j
+        self.waited_s += had.waited_s or 0.0
 
     @property
     def gpu_unused_s(self) -> float:
@@ -173,24 +189,6 @@ class Sum:
         return max(0.0, self.cpu_counted_s - self.cpu_used_s)
 
 
-def plus(total: Sum, had: Had, used: Efficiency, *, measured: bool) -> Sum:
-    known = used.cpu_used_s is not None
-    return replace(
-        total,
-        starts=total.starts + 1,
-        measured=total.measured + measured,
-        gpu_held_s=total.gpu_held_s + used.gpu_held_s,
-        gpu_measured_s=total.gpu_measured_s + used.gpu_measured_s,
-        gpu_used_s=total.gpu_used_s + used.gpu_used_s,
-        cpu_held_s=total.cpu_held_s + used.cpu_held_s,
-        cpu_counted_s=total.cpu_counted_s + (used.cpu_held_s if known else 0.0),
-        cpu_used_s=total.cpu_used_s + (used.cpu_used_s or 0.0),
-        energy_j=total.energy_j + (used.energy_j or 0.0),
-        energy_starts=total.energy_starts + (used.energy_j is not None),
-        waited_s=total.waited_s + (had.waited_s or 0.0),
-    )
-
-
 Row = tuple[Had, Efficiency, bool]
 """A start, how much of it was used, and whether anything was measured."""
 
@@ -202,19 +200,17 @@ class Tally:
         self.start, self.period_s = start, period_s
         self.total = Sum()
         self._most = most
-        self._users: dict[str, Sum] = {}
-        self._accounts: dict[str, Sum] = {}
-        self._periods: dict[float, Sum] = {}
+        self._users: defaultdict[str, Sum] = defaultdict(Sum)
+        self._accounts: defaultdict[str, Sum] = defaultdict(Sum)
+        self._periods: defaultdict[float, Sum] = defaultdict(Sum)
         self._worst: list[Row] = []
 
     def add(self, had: Had, used: Efficiency, *, measured: bool) -> None:
         """One that still runs counts in the latest period that there is."""
-        self.total = plus(self.total, had, used, measured=measured)
         ended = had.end if had.end is not None else (had.start or self.start) + had.elapsed_s
         period = self.start + max(0.0, (ended - self.start) // self.period_s) * self.period_s
-        for sums, key in ((self._users, had.user), (self._accounts, had.account)):
-            sums[key] = plus(sums.get(key, Sum()), had, used, measured=measured)
-        self._periods[period] = plus(self._periods.get(period, Sum()), had, used, measured=measured)
+        for total in (self.total, self._users[had.user], self._accounts[had.account], self._periods[period]):
+            total.add(had, used, measured=measured)
         self._worst.append((had, used, measured))
         if len(self._worst) > 4 * self._most + 100:
             self._worst = worst(self._worst, self._most)

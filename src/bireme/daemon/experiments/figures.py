@@ -13,7 +13,7 @@ from typing import Self
 
 from bireme.core.model.jobs import Job
 from bireme.core.state.state import State
-from bireme.core.telemetry.curves import Subject
+from bireme.core.telemetry.subjects import Subject
 from bireme.ports import SeenGpu
 
 MOST_FIGURES = 1000

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from bireme.core.idle.streaks import Figures, Measured, Streak, begun, extended, stale, together
 from bireme.core.telemetry.attribution import HeldGpu
-from bireme.core.telemetry.curves import Asked, Column, Curve, Subject
+from bireme.core.telemetry.curves import Asked, Column, Curve
+from bireme.core.telemetry.subjects import Subject
 from bireme.ports import Series
 
 STEP_S = 10.0

@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 
 from bireme.core.telemetry.counters import Reading, growth
-from bireme.core.telemetry.curves import Column, Subject
+from bireme.core.telemetry.curves import Column
 from bireme.core.telemetry.metrics import BY_NAME, Metric
+from bireme.core.telemetry.subjects import Subject
 from bireme.gather.messages import Device, Frame, Happening, ProtocolError, Round, Value
 from bireme.ports import Sampled
 

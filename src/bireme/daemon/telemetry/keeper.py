@@ -23,8 +23,8 @@ from typing import Protocol, TypeVar
 from bireme.core.model import events as e
 from bireme.core.state.state import State
 from bireme.core.telemetry.attribution import Card, number_of, uuids_of
-from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
+from bireme.core.telemetry.subjects import Subject
 from bireme.core.telemetry.waiting import Waited
 from bireme.daemon.telemetry import intake
 from bireme.daemon.telemetry.digesting import Digester, Name, Run

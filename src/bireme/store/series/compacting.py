@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.metrics import About
+from bireme.core.telemetry.subjects import Subject
 from bireme.store.series import chunks
 from bireme.store.series.cells import NONE, STEP_BITS, Cells, Floats, Ints, of_samples, united
 from bireme.store.series.chunks import chunk_key

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bireme.core.telemetry import digest as d
-from bireme.core.telemetry.curves import Asked, Curve, Own, Subject
+from bireme.core.telemetry.curves import Asked, Curve, Own
 from bireme.core.telemetry.digest import Digest, GpuDigest
 from bireme.core.telemetry.metrics import About
+from bireme.core.telemetry.subjects import Subject
 from bireme.ports import Holding
 
 _MOST_POINTS = 2_000

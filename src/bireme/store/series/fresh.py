@@ -16,8 +16,8 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.metrics import BY_NAME, About
+from bireme.core.telemetry.subjects import Subject
 from bireme.ports import Sampled
 from bireme.store.series.cells import Floats
 from bireme.store.series.columns import quantised

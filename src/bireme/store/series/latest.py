@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.metrics import About
+from bireme.core.telemetry.subjects import Subject
 from bireme.store.series.fresh import Stack
 
 INTERVALS = 5

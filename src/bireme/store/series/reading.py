@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.telemetry.curves import Asked, Curve, Own, Subject
+from bireme.core.telemetry.curves import Asked, Curve, Own
+from bireme.core.telemetry.subjects import Subject
 from bireme.store.series import chunks
 from bireme.store.series.cells import NONE, STEP_BITS, Cells, Floats, Ints, concatenated, of_samples
 from bireme.store.series.database import Damage

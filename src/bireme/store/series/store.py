@@ -21,9 +21,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from bireme.core.telemetry.curves import Asked, Curve, Own, Subject
+from bireme.core.telemetry.curves import Asked, Curve, Own
 from bireme.core.telemetry.digest import Digest
 from bireme.core.telemetry.metrics import About
+from bireme.core.telemetry.subjects import Subject
 from bireme.core.telemetry.waiting import Waited
 from bireme.ports import Happened, Holding, Sampled, SeriesError
 from bireme.store.series import digesting, digests, fresh, held_gpus, reading, stories, subjects, thinning
@@ -390,10 +391,10 @@ class SqliteSeries:
         return Own(*(tuple((one.start, math.inf if one.end is None else one.end) for one in some)
                      for some in (mine, others)))  # fmt: skip
 
-    def digests(self, job_ids: Collection[int]) -> list[Digest]:
+    def digests(self, job_ids: Collection[int], *, steps: bool = True) -> list[Digest]:
         nothing: list[Digest] = []
         asked = list(dict.fromkeys(job_ids))
-        kept, _ = self._look(lambda connection: digests.of_jobs(connection, asked, self._damage), nothing)
+        kept, _ = self._look(lambda connection: digests.of_jobs(connection, asked, self._damage, steps=steps), nothing)
         found = {(one.job_id, one.generation): one for one in kept}
         with self._memory:
             found |= {name: one for name, one in self._digests.items() if name[0] in job_ids}

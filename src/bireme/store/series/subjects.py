@@ -10,8 +10,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
-from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.metrics import About
+from bireme.core.telemetry.subjects import Subject
 from bireme.store.checks import is_row
 from bireme.store.series.database import Damage, DamagedError, insert
 

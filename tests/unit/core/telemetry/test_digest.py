@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bireme.core.telemetry import digest as d
-from bireme.core.telemetry.curves import Curve, Subject
+from bireme.core.telemetry.curves import Curve
+from bireme.core.telemetry.subjects import Subject
 
 NAN = float("nan")
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from bireme.core.telemetry.curves import Subject
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures, sums_by_job, tell_hardware
 from bireme.core.telemetry.exposition import Page
 from bireme.core.telemetry.metrics import METRICS
+from bireme.core.telemetry.subjects import Subject
 
 GPU = GpuFigures(
     "n1",

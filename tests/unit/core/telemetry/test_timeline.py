@@ -12,8 +12,9 @@ import pytest
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Finished, Outcome, Pending, Running
 from bireme.core.model.sightings import Sighting
-from bireme.core.telemetry.curves import Curve, Subject, plain
+from bireme.core.telemetry.curves import Curve, plain
 from bireme.core.telemetry.lanes import MOST_LINES, Logged, lanes_of, logged_lanes, output_positions
+from bireme.core.telemetry.subjects import Subject
 from bireme.core.telemetry.telling import PASSED_OVER, TOLD, Run, Told, told_by_runs, told_by_story
 from bireme.core.telemetry.timeline import Lane, Mark, Span, Timeline, laid_out, times_of, waiting_lane
 from bireme.core.telemetry.waiting import Waited
