@@ -36,6 +36,7 @@ _OWN_COMMANDS = {
     "timeline": ("bireme.cli.timeline.command", "main"),
     "top": ("bireme.cli.top.command", "main"),
     "why": ("bireme.cli.why", "main"),
+    "diagnose": ("bireme.cli.diagnosing.command", "main"),
     "idle": ("bireme.cli.idle", "main"),
     "report": ("bireme.cli.reporting.command", "main"),
     "serve": ("bireme.cli.serving.serve", "main"),
@@ -81,6 +82,7 @@ What if
 A job
   bireme explain train.sh      what would be asked for, line by line; needs no cluster
   bireme why 42                why it waits and when it starts, what would be sooner; how it ended
+  bireme diagnose 42           why it died: cause, evidence, what to do, who; --file LOG reads any log
   bireme timeline 42           all of it on one axis: the wait, places, steps, GPUs, faults, output (--html FILE)
   bireme report 42             how much of what it had it used, and what would have been enough; also of users and
                                accounts: --user, --account, --since, with --csv or --html FILE

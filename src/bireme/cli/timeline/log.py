@@ -7,11 +7,11 @@ one. A pipe or a device is not read. Invariant: what cannot be read is a sentenc
 from __future__ import annotations
 
 import os
-import stat
 import time
 from typing import Any
 
 from bireme.core.telemetry.log_lines import Dated, Raw, dated
+from bireme.evidence.opened import NoFileError, NotTheirsError, open_output
 
 MOST_LINES = 10_000
 _PIECE = 1 << 20
@@ -44,6 +44,8 @@ def _of_output(output: dict[str, Any], most: int, life: tuple[float, float], own
     }
     try:
         raw, told["skipped"] = _read(output["path"], most, owner)
+    except NoFileError:
+        return told
     except NotTheirsError:
         told["problem"] = f"{output['path']} is not a file of the job's owner: not shown"
         return told
@@ -60,24 +62,14 @@ def _shown(line: Dated) -> dict[str, Any]:
     return {"number": line.number, "text": line.text, "start": line.start, "end": line.end, "source": line.source}
 
 
-class NotTheirsError(Exception):
-    """Another's file lies where a job's output should: a link that its owner put there for who may read more."""
-
-
 def _read(path: str, most: int, owner: int) -> tuple[list[Raw], int]:
     """The first quarter and the rest from the end, where there are more than `most`; and the bytes between them."""
-    # Non-blocking: a pipe in its place must not make the command wait.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return [], 0
-        if owner not in (status.st_uid, os.geteuid()):
-            raise NotTheirsError
-        head = _lines(file.read(_PIECE) or b"", 0, 1, whole=status.st_size <= _PIECE)
-        if status.st_size <= _PIECE and len(head) <= most:
+    with open_output(path, owner) as file:
+        size = os.fstat(file.fileno()).st_size
+        head = _lines(file.read(_PIECE) or b"", 0, 1, whole=size <= _PIECE)
+        if size <= _PIECE and len(head) <= most:
             return head, 0
-        begin = max(0, status.st_size - _PIECE)
+        begin = max(0, size - _PIECE)
         file.seek(begin)
         piece = file.read(_PIECE) or b""
         cut = piece.find(b"\n") + 1 if begin else 0

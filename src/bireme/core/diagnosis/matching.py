@@ -28,9 +28,19 @@ def plain(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class Question:
+    """A rule that may be asked about lines in which one of its words stands."""
+
     rule: Rule
     pattern: re.Pattern[str]
+
+    def clue(self, line: Line, text: str) -> Clue | None:
+        """`text`: the line's, made `plain`. May take long, if the rule's pattern is a bad one."""
+        sure = sure_of(self.rule, line.source)
+        found = self.pattern.search(text) if sure is not None else None
+        if sure is None or found is None:
+            return None
+        return Clue(self.rule, line, {name: value or "" for name, value in found.groupdict().items()}, sure)
 
 
 class Rulebook:
@@ -39,44 +49,46 @@ class Rulebook:
     def __init__(self, causes: Iterable[Cause], rules: Iterable[Rule]) -> None:
         self.causes = {cause.id: cause for cause in causes}
         self.rules = tuple(rules)
-        self._by_word: dict[str, list[_Entry]] = {}
+        self._by_word: dict[str, list[Question]] = {}
         for rule in self.rules:
-            entry = _Entry(rule, re.compile(rule.pattern))
+            question = Question(rule, re.compile(rule.pattern))
             for word in rule.words:
-                self._by_word.setdefault(word, []).append(entry)
+                self._by_word.setdefault(word, []).append(question)
 
     @property
     def words(self) -> tuple[str, ...]:
         """In lower case: no rule that tells of a cause knows a line that has none of them."""
         return tuple(
-            word for word, entries in self._by_word.items() if any(each.rule.role not in SIGNS for each in entries)
+            word for word, asked in self._by_word.items() if any(each.rule.role not in SIGNS for each in asked)
         )
 
     @property
     def words_of_health(self) -> tuple[str, ...]:
         """In lower case: no sign of health is in a line that has none of them. Only lines near the end are worth it."""
-        return tuple(
-            word for word, entries in self._by_word.items() if any(each.rule.role in SIGNS for each in entries)
-        )
+        return tuple(word for word, asked in self._by_word.items() if any(each.rule.role in SIGNS for each in asked))
 
     def clues(self, line: Line) -> Iterator[Clue]:
         """Those of one line, in the order of the rules' words; a rule tells a line once."""
-        text, seen = plain(line.text), set()
+        text = plain(line.text)
+        for question in self.questions(line, text):
+            clue = question.clue(line, text)
+            if clue is not None:
+                yield clue
+
+    def questions(self, line: Line, text: str) -> Iterator[Question]:
+        """The rules that may know a line, each once, in the order of their words. `text`: the line's, made `plain`."""
+        asked = set()
         lowered = text.lower()
-        for word, entries in self._by_word.items():
+        for word, questions in self._by_word.items():
             if word not in lowered:
                 continue
-            for entry in entries:
-                if entry.rule.id in seen or (sure := _sure(entry.rule, line.source)) is None:
-                    continue
-                found = entry.pattern.search(text)
-                if found is not None:
-                    seen.add(entry.rule.id)
-                    named = {name: value or "" for name, value in found.groupdict().items()}
-                    yield Clue(entry.rule, line, named, sure)
+            for question in questions:
+                if question.rule.id not in asked and sure_of(question.rule, line.source) is not None:
+                    asked.add(question.rule.id)
+                    yield question
 
 
-def _sure(rule: Rule, source: Source) -> Confidence | None:
+def sure_of(rule: Rule, source: Source) -> Confidence | None:
     """How sure a line of that source can be for the rule; None: the rule does not know such lines."""
     if source in rule.sources or (source == _HANDED_IN and "output" in rule.sources):
         return rule.sure

@@ -1,0 +1,1 @@
+"""bireme diagnose: why a job died, or what any log says about it; as text or JSON."""
