@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.support.cluster import Cluster, virtual_nodes
 
+from bireme.client.sdk import Client
+
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB"
 
 
@@ -62,3 +64,22 @@ def test_a_task_of_an_array_and_one_that_waits(cluster: Cluster) -> None:
     assert done.returncode == 1
     assert f"bireme why {held}" in done.stderr
     assert cluster.bireme("diagnose", "99999", check=False).returncode == 1
+
+
+def test_why_and_the_api_say_the_same(cluster: Cluster) -> None:
+    """Over HTTP a process of the owner's reads the output."""
+    script = f'if [ "$SLURM_PROCID" = 1 ]; then echo "{OOM} password=hunter22" >&2; exit 1; fi'
+    job = cluster.sbatch("-n2", "--wrap", f"srun --output=api-%t.out bash -c '{script}'")
+    cluster.wait(job)
+    with Client(str(cluster.home)) as client:
+        told = client.diagnose(job)
+    mine = diagnosed(cluster, job)
+    assert {name: told[name] for name in mine if name in told} == {name: mine[name] for name in mine if name in told}
+    assert told["cause"] == "gpu_out_of_memory"
+    assert "hunter22" not in json.dumps(told)
+    why = json.loads(cluster.bireme("why", "--json", job).stdout)["jobs"][0]
+    assert why["diagnosis"]["cause"] == "gpu_out_of_memory"
+    said = " ".join(cluster.bireme("why", job).stdout.split())
+    assert "Cause Out of GPU memory (confidence: high)" in said
+    assert "api-1.out:1" in said
+    assert "Cause" not in cluster.bireme("why", "--quick", job).stdout

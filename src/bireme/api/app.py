@@ -56,6 +56,8 @@ Times are seconds since the epoch, sizes MiB, resources whole numbers. Errors ca
 
 THREADS, THREADS_EACH = 4, 2
 """So many look into the store at a time, and so many of one user."""
+READERS, READERS_EACH = 3, 1
+"""So many processes read users' files at a time, for one user so many."""
 
 
 class Api(FastAPI):
@@ -132,8 +134,8 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
     errands, asides, holders = Errands(answers.version, unread.is_full), Asides(), Holders(cluster, live)
     submitted = Submitted(archive.put)
     context = Context(
-        cluster, archive, service, live, callers, turns, threads, bodies, answers, errands, asides, holders, submitted,
-        Exporter(cluster, service),
+        cluster, archive, service, live, callers, turns, threads, Slots(READERS, READERS_EACH), bodies, answers,
+        errands, asides, holders, submitted, Exporter(cluster, service),
     )  # fmt: skip
     app.state.context, app.state.unread = context, unread
     problems.install(app)

@@ -113,4 +113,6 @@ class Service:
     """How the GPUs of jobs are used that the policy for idle ones looks at, by the job."""
     experiments: Callable[[], Experiments | None] = field(default=lambda: None)
     """Jobs' runs in experiment trackers; None: jobs are told of none, by the settings."""
+    rules: Callable[[], str] = str
+    """The folder with a site's own rules of diagnosis, which need not be there."""
     extra_config: dict[str, str] = field(default_factory=dict)

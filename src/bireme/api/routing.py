@@ -53,6 +53,8 @@ class Context:
     callers: Callers
     turns: Turns
     threads: Slots
+    readers: Slots
+    """Of processes that read users' files."""
     bodies: Bodies
     answers: Answers
     errands: Errands

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,9 @@ _POD = "pod/"
 _NAMED = 4
 """So many other jobs are named before it says how many more there are."""
 
+_NOT_FAILED = ("COMPLETED", "CANCELLED", "PREEMPTED")
+_QUOTED = 200
+"""Characters of a line that are quoted."""
 _SAID_ALREADY = ("None", "NonZeroExitCode", "RaisedSignal", "OutOfMemory")
 """Reasons that say no more than how the job ended."""
 
@@ -70,11 +74,22 @@ def _main(argv: list[str]) -> int:
                     ) from error
                 raise CommandFailure(f"there is no job {given.job}; `sacct` lists those that were") from error
             raise refused_by_daemon("", error) from error
+        if not given.quick:
+            _diagnose_first(transport, told["jobs"])
     if given.json:
         print(json.dumps(told, indent=2))
     else:
         print("\n".join(text_of(visible_values(told), make_stamp("", told["now"]))))
     return 0
+
+
+def _diagnose_first(transport: Transport, jobs: list[Record]) -> None:
+    """Puts a diagnosis to the first that failed, where the caller may see one."""
+    failed = (job for job in jobs if "ended" in job and job["state"] not in _NOT_FAILED and job["ended"]["start_time"])
+    for job in failed:
+        with suppress(ApiError, BiremeUnavailable):
+            job["diagnosis"] = transport.get(path_of("jobs", job["job"], "diagnosis"))
+        return
 
 
 def _why_service(name: str, *, as_data: bool, params: dict[str, int] | None) -> int:
@@ -344,6 +359,18 @@ class _Page:
             if told["std_err"] not in ("", None, told["std_out"]):
                 yield "Errors", told["std_err"]
             yield "", f"bireme logs -n 20 {job['job']}"
+        if "diagnosis" in job:
+            yield from self._diagnosed(job["job"], job["diagnosis"])
+
+    def _diagnosed(self, job: str, told: Record) -> Iterator[tuple[str, str]]:
+        sure = "not explained" if told["confidence"] == "none" else f"confidence: {told['confidence']}"
+        yield "Cause", f"{told['title']} ({sure}). {told['summary']}"
+        for quoted in told["evidence"][:1]:
+            place = f"{quoted['file']}:{quoted['line']}" if quoted["line"] else quoted["file"] or quoted["source"]
+            yield "Seen in", f"{place}:"
+            yield "", f"  {quoted['text'][:_QUOTED]}"
+        yield from _labelled("Do", told["actions"][:2])
+        yield "", f"bireme diagnose {job} tells more."
 
     def _when(self, at: float, *, is_past: bool = False) -> str:
         away = round(at - self.now)

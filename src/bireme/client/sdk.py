@@ -305,6 +305,10 @@ class Client:
         params = {} if suggestions else {"suggestions": 0}
         return list(self.transport.get(f"/v1/jobs/{job}/why", params)["jobs"])
 
+    def diagnose(self, job: str | int | JobHandle) -> Record:
+        """Why its latest start ended as it did: cause, evidence, what to do and who, as `bireme diagnose` says it."""
+        return dict(self.transport.get(f"/v1/jobs/{job}/diagnosis"))
+
     def timeline(self, job: str | int | JobHandle, *, points: int = 600) -> list[Record]:
         """A job over time: lanes of spans, marks and curves over one axis, one timeline for each record of it."""
         return self._list(f"/v1/jobs/{job}/timeline", "timelines", {"points": points})

@@ -307,6 +307,7 @@ class Daemon:
             work=lambda: runtime.work,
             idle=lambda: self._idle.measured if self._idle is not None else {},
             experiments=self._tracked_runs,
+            rules=lambda: self._settings.site_path(self._settings.diagnosis_rules, self._paths.home, "rules.d"),
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
 

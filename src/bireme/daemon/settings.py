@@ -289,6 +289,12 @@ class Settings:
         "for it: facts in its environment, and as JSON on its stdin. Run by the daemon's user, without a shell.",
     )
     idle_hook_timeout_s: int = setting(30, "idle.hook_timeout_s", "How long that program may take; then it is killed.")
+    diagnosis_rules: str = setting(
+        "",
+        "diagnosis.rules",
+        "The folder with a site's own rules of `bireme diagnose` (docs/diagnosis.md). Empty: `rules.d` in BIREME_HOME, "
+        "else beside slurm.conf.",
+    )
     experiments_mlflow: str = setting(
         "",
         "experiments.mlflow",
@@ -390,6 +396,15 @@ class Settings:
     def has_guest(self) -> bool:
         """A Slurm cluster stands beside the host."""
         return "+" in self.engine
+
+    def site_path(self, given: str, home: str, name: str) -> str:
+        """Of a file or folder that a site may have: where a setting says (from the home on), else in the home, else
+        beside slurm.conf. It need not be there."""
+        if given:
+            return os.path.abspath(os.path.join(home, os.path.expanduser(given)))
+        own = os.path.join(home, name)
+        beside = os.path.join(os.path.dirname(self.conf), name) if self.conf else own
+        return beside if not os.path.exists(own) and os.path.exists(beside) else own
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,8 @@ OWN = (
     f"/v1/jobs/{RUNNING}/usage",
     f"/v1/jobs/{RUNNING}/experiment",
     f"/v1/jobs/{FORGOTTEN}/experiment",
+    f"/v1/jobs/{RUNNING}/diagnosis",
+    f"/v1/jobs/{FORGOTTEN}/diagnosis",
     f"/v1/jobs/{RUNNING}/evidence",
     f"/v1/jobs/{FORGOTTEN}/evidence",
     f"/v1/jobs/{RUNNING}/hold-open",

@@ -1,27 +1,40 @@
-"""`bireme diagnose`: what the daemon knows of a job's end. How it is gathered is `api/testimony`."""
+"""`bireme diagnose`: what the daemon knows of a job's end (`api/testimony`), and what it comes to.
+
+The command reads the job's output itself, as its user, and asks for the evidence alone. Over HTTP, and for
+`bireme why`, a process of the owner's reads it (`api/owner_reading`), and the judgement is made here.
+"""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fastapi import Request, Response
 
+from bireme.agent.system.identity import Identity
 from bireme.api import listing, testimony
+from bireme.api.owner_reading import UnreadError, read_as_owner
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes
 from bireme.api.targets import one_target
 from bireme.api.testimony import Sources, Whose
 from bireme.commands.scancel import label
+from bireme.core.diagnosis.judging import judge
+from bireme.core.diagnosis.model import Line
 from bireme.core.jobs import requests
 from bireme.core.model.refusals import Refusal, Why
+from bireme.evidence.answers import answer_of, with_ends
+from bireme.evidence.rulebook import Loaded, load
+from bireme.evidence.searching import Searcher
+from bireme.evidence.wire import clues_from, line_from
 from bireme.ports import HistoryQuery
 
 routes = Routes("diagnosis")
 
 _FIELDS = (
     "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,user_id,user_name,state,start_time,"
-    "end_time,exit_code,exit_signal,cancelled_by,std_out,std_err,work_dir"
+    "end_time,group_id,exit_code,exit_signal,cancelled_by,std_out,std_err,work_dir"
 )
 _NOT_MEASURED = "nothing is measured here: telemetry.gather is off (bireme.toml)"
 _PRIVATE = "what is known of a job's end quotes its output and names its files: it is for its owner and for operators"
@@ -40,7 +53,47 @@ async def show_evidence(api: Context, request: Request) -> Response:
     whose, left_out = await _found(api, request)
     sources = await _sources(api)
     told = await api.in_thread(request, partial(testimony.evidence_of, whose, sources, api.now()))
-    return answer({**told, "left_out": left_out, "now": api.now()})
+    return answer({**told, "rules": api.service.rules(), "left_out": left_out, "now": api.now()})
+
+
+@routes.get("/v1/jobs/{job}/diagnosis")
+async def show_diagnosis(api: Context, request: Request) -> Response:
+    """Why a job's latest start ended as it did: cause, evidence, what to do and who; for its owner and for operators.
+
+    `cause` is an id of the list in docs/diagnosis.md, `confidence` is high, medium, low or none; `evidence` quotes
+    lines with their `file`, `line`, `time`, `node`, `rank` and `device`; `others` are the runners-up, `ruled_out` what
+    it is not, `collect` what to keep the next time, `problems` what could not be read. Secrets are masked.
+    """
+    whose, left_out = await _found(api, request)
+    told = await api.in_thread(request, partial(testimony.evidence_of, whose, await _sources(api), api.now()))
+    problems, read = [*told["absent"]], {}
+    rules = api.service.rules()
+    try:
+        owner = await api.callers.ask(
+            api.caller(request).uid, Identity.of_user, whose.uid, whose.record.get("group_id")
+        )
+        async with api.readers.held_by(api.caller(request).uid):
+            read = await read_as_owner(owner, told["outputs"], rules)
+    except KeyError:
+        problems.append("Its output is not read: this machine does not know its owner.")
+    except UnreadError as error:
+        problems.append(f"Its output is not read: {error}.")
+    loaded = await api.in_thread(request, partial(load, Path(rules)))
+    # Beside the loop, where a pattern of the site's that takes for ever can be ended.
+    judged = await api.aside(request, partial(_judged, told["lines"], read, loaded, problems))
+    about = {name: told[name] for name in ("job", "job_id", "name", "user", "state", "start", "end")}
+    return answer({**about, **judged, "left_out": left_out, "now": api.now()})
+
+
+def _judged(lines: list[dict[str, Any]], read: dict[str, Any], loaded: Loaded, problems: list[str]) -> dict[str, Any]:
+    book = loaded.book()
+    with Searcher(book) as searcher:
+        known = [clue for line in lines for clue in searcher.clues(Line(**line))]
+    clues = [*known, *clues_from(read.get("clues"), book)]
+    ends = [line for each in read.get("ends") or () if (line := line_from(each, ("output",))) is not None]
+    said = [text[:500] for text in read.get("problems") or () if isinstance(text, str)]
+    diagnosis = with_ends(judge(clues, book.causes), ends)
+    return answer_of(diagnosis, [*problems, *said[:50], *loaded.problems, *searcher.problems])
 
 
 async def _found(api: Context, request: Request) -> tuple[Whose, int]:

@@ -129,11 +129,7 @@ def load_policy(settings: Settings, home: str, partitions: Collection[str] | Non
 
 def policy_path(settings: Settings, home: str) -> str:
     """`idle.policy`, else `idle.toml` in the home, else beside slurm.conf."""
-    if settings.idle_policy:
-        return os.path.abspath(os.path.join(home, os.path.expanduser(settings.idle_policy)))
-    own = os.path.join(home, FILE_NAME)
-    beside = os.path.join(os.path.dirname(settings.conf), FILE_NAME) if settings.conf else own
-    return beside if not os.path.exists(own) and os.path.exists(beside) else own
+    return settings.site_path(settings.idle_policy, home, FILE_NAME)
 
 
 def _read(path: str, settings: Settings) -> dict[str, Any]:
