@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-clocks explore check format compatibility bench bench-kubernetes placement-study soak soak-detectors soak-real gpu-test clean
+.PHONY: help install demo test test-fast test-clocks explore check format compatibility bench bench-kubernetes placement-study soak soak-detectors soak-real gpu-test diagnose-score clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -79,6 +79,9 @@ placement-study: $(VENV)/.dev ## seven placement policies on six openb lists, te
 
 gpu-test: $(if $(BIREME_NO_INSTALL),,$(VENV)/.dev) ## on a machine with an NVIDIA GPU: discovery, binding, confinement, torchrun
 	@$(if $(BIREME_NO_INSTALL),$(PYTHON),$(BIN)/python) -m pytest -v -m gpu tests/gpu
+
+diagnose-score: $(VENV)/.dev ## the rules of bireme diagnose against failures of public issues: a confusion table
+	@$(BIN)/python -m tests.diagnosis.score
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis bench-results

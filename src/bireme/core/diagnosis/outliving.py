@@ -19,11 +19,11 @@ ENOUGH_PROGRESS = 4
 QUIET_LINES = 1_000
 NEAR_THE_END = 15
 _MILD = re.compile(
-    r"(?<!NCCL )(?<!RCCL )\bWARN(?:ING)?\b|Warning:|^\[?W\d{0,4}[ \]]|\]:\[W\d{0,4} |\[W socket|\bretrying\b"
-    r"|\bwill retry\b|\bretry in \d|\b[Ss]kipping\b|\b[Ii]gnoring\b|\b[Ff]alling back\b|\(ignored\)|\b[Rr]ecovered\b"
-    r"|\battempt \d+ of \d+\b"
+    r"[NR]CCL INFO|(?<!NCCL )(?<!RCCL )\bWARN(?:ING)?\b|Warning:|^\[?W\d{0,4}[ \]]|\]:\[W\d{0,4} |\[W socket"
+    r"|\bretrying\b|\bwill retry\b|\bretry in \d|\b[Ss]kipping\b|\b[Ii]gnoring\b|\b[Ff]alling back\b|\(ignored\)"
+    r"|\b[Rr]ecovered\b|\battempt \d+ of \d+\b"
 )
-_NOT_MILD = re.compile(r"slurmstepd: error|srun: error|\bkubelet\b|Xid|Traceback")
+_NOT_MILD = re.compile(r"slurmstepd: error|srun: error|\bkubelet\b|Xid|Traceback|failed to (?:bind|listen)")
 
 
 def outlived(clues: Sequence[Clue]) -> frozenset[int]:

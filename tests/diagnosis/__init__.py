@@ -1,0 +1,1 @@
+"""Failures as they really look, and how many of them the rules and the judgement tell."""
