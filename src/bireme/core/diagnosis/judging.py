@@ -37,6 +37,8 @@ _LESS: Mapping[Role, str] = {
 }
 _LONG_BEFORE_LINES = 200
 _LONG_BEFORE_S = 60.0
+_ONE_BREATH_LINES = 25
+_ONE_BREATH_S = 5.0
 _MOST_QUOTED = 8
 _MOST_OTHERS = 5
 _COLLECT = (
@@ -82,7 +84,7 @@ def judge(clues: Iterable[Clue], causes: Mapping[str, Cause]) -> Diagnosis:
     ranked = sorted(standing, key=lambda each: _place(each, standing))
     first, rest = ranked[0], ranked[1:]
     rivals = [each for each in rest if each.best.weight == first.best.weight and not _leads(first, each)]
-    sure = _confidence(first, rivals)
+    sure = _confidence(first, rivals, rest)
     best = first.best.clue
     return Diagnosis(
         cause=first.cause,
@@ -159,14 +161,26 @@ def _is_long_before(line: Line, other: Line) -> bool:
     return bool(line.file) and line.file == other.file and other.order - line.order > _LONG_BEFORE_LINES
 
 
+def _is_another_story(contender: _Contender, first: _Contender) -> bool:
+    """Something else went wrong too, not in the same breath, and the one does not explain the other."""
+    if contender.best.weight < _WEIGHT["general"] or _leads(first, contender):
+        return False
+    line, other = contender.line, first.line
+    if line.at is not None and other.at is not None:
+        return abs(line.at - other.at) > _ONE_BREATH_S
+    return line.file != other.file or abs(line.order - other.order) > _ONE_BREATH_LINES
+
+
 def _is_only_a_warning(contender: _Contender) -> bool:
     """One that does not even stand at the end."""
     return contender.best.weight == _MILD_WEIGHT and not is_near_the_end(contender.line)
 
 
-def _confidence(first: _Contender, rivals: Sequence[_Contender]) -> Confidence:
+def _confidence(first: _Contender, rivals: Sequence[_Contender], rest: Sequence[_Contender]) -> Confidence:
     clue = first.best.clue
     most = [_CERTAINTY[clue.rule.role], clue.sure]
+    if any(_is_another_story(each, first) for each in rest):
+        most.append("medium")
     if first.best.weight == _MILD_WEIGHT:
         most.append("low")
     if rivals:
