@@ -149,7 +149,7 @@ def test_a_dump_comes_to_a_diagnosis(tmp_path: Path) -> None:
     with Searcher(book) as searcher:
         found = Reader(searcher).read([Output(path=str(tmp_path))])
     diagnosis = judge(found.clues, book.causes)
-    assert (diagnosis.cause.id, diagnosis.confidence) == ("nccl_timeout", "high")
+    assert (diagnosis.cause.id, diagnosis.confidence) == ("nccl_timeout", "medium")
     assert diagnosis.summary == "Rank 2 did not join collective 7 (all_reduce), for which ranks 0-1,3 waited."
     assert diagnosis.evidence[0].rank == 2
 
