@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
+from math import inf
 from typing import Any
 
 from bireme.core.diagnosis.model import Line
@@ -25,7 +26,9 @@ MOST_OUTPUTS = 2_000
 """Files: a gang of a thousand ranks may have one for each stream of each."""
 MOST_LINES = 2_000
 _BEFORE_S, _AFTER_S = 5.0, 60.0
-"""A fault is told with the next round, and clocks differ a little."""
+"""So much beside a job's life is looked at for what is its own."""
+_LATE_S = 2.0
+"""A fault that nobody held the GPU at is that of the job that had it until then."""
 _OF_LATE_S = 30 * 86_400.0
 """So long ago a fault of the same GPU in another job still says something about the GPU."""
 _NOWHERE = ("", "none", "/dev/null")
@@ -127,23 +130,32 @@ def _faults(whose: Whose, start: Start | None, sources: Sources, series: Series,
     machines = nodes | {sources.machines[node] for node in nodes if node in sources.machines}
     mine = f"{whose.job_id}."
     happened = series.happenings(task_prefix=mine, uuids={"", *(one.uuid for one in held)}, start=span[0], end=span[1])
-    told = [one for one in happened if _concerns(one, mine, held, machines)]
+    holders = {uuid: series.holdings(uuid=uuid, start=span[0], end=span[1]) for uuid in {one.uuid for one in held}}
+    told = [one for one in happened if _concerns(one, whose.job_id, holders, machines, span)]
     met = _met_by_others(series, {one.uuid for one in told if one.uuid}, whose.job_id, span[1])
-    return [_line_of(one, sources.gpu_names, met, is_own=one.task.startswith(mine)) for one in told]
+    return [_line_of(one, sources.gpu_names, met) for one in told]
 
 
-def _concerns(one: Happened, mine: str, held: Sequence[Holding], machines: Collection[str]) -> bool:
-    """Of its own processes; of a GPU while it had it; of its nodes as a whole."""
-    if one.task.startswith(mine):
-        return True
-    if one.task:  # another job's process
-        return False
-    if one.uuid:
-        return any(
-            each.uuid == one.uuid and each.start - _BEFORE_S <= one.at <= (each.end or one.at) + _AFTER_S
-            for each in held
-        )
-    return one.node in machines and not one.pid
+def _concerns(
+    one: Happened,
+    job_id: int,
+    holders: Mapping[str, Sequence[Holding]],
+    machines: Collection[str],
+    span: tuple[float, float],
+) -> bool:
+    """Of its own processes; of a whole GPU while it had it; of its nodes as a whole, while it ran."""
+    if one.task:
+        return one.task.startswith(f"{job_id}.")
+    if not one.uuid:
+        return one.node in machines and not one.pid and span[0] + _BEFORE_S <= one.at <= span[1] - _AFTER_S + _LATE_S
+    had = [each for each in holders.get(one.uuid, ()) if each.start <= one.at <= _end_of(each)]
+    if not had:
+        had = [each for each in holders.get(one.uuid, ()) if _end_of(each) <= one.at <= _end_of(each) + _LATE_S]
+    return any(each.job_id == job_id and not each.shared for each in had)
+
+
+def _end_of(holding: Holding) -> float:
+    return holding.end if holding.end is not None else inf
 
 
 def _met_by_others(series: Series, uuids: Collection[str], job_id: int, end: float) -> dict[tuple[str, str, int], int]:
@@ -158,9 +170,7 @@ def _met_by_others(series: Series, uuids: Collection[str], job_id: int, end: flo
     return {key: len(found) for key, found in jobs.items()}
 
 
-def _line_of(
-    one: Happened, gpu_names: Mapping[str, str], met: Mapping[tuple[str, str, int], int], *, is_own: bool
-) -> Line:
+def _line_of(one: Happened, gpu_names: Mapping[str, str], met: Mapping[tuple[str, str, int], int]) -> Line:
     words = {
         "xid": f"Xid {one.code}",
         "sxid": f"SXid {one.code}",
@@ -168,18 +178,18 @@ def _line_of(
         "gpu back": "GPU answers again",
         "stray": "a process of nobody's is on the GPU",
     }.get(one.kind, "")
-    pid = f", pid={one.pid}" if words and one.pid and is_own else ""
-    more = one.text if one.kind != "stray" and (is_own or not one.pid) else ""
-    text = ", ".join(filter(None, (f"{words}{pid}", more)))
+    is_stray = one.kind == "stray"
+    pid = f", pid={one.pid}" if words and one.pid and not is_stray else ""
+    text = ", ".join(filter(None, (f"{words}{pid}", "" if is_stray else one.text)))
     task = one.task.rpartition(".")[2]
     return Line(
         text=text,
         source="kernel" if one.kind == "kernel" else "device",
         at=one.at,
         node=one.node,
-        rank=int(task) if is_own and task.isdigit() else None,
+        rank=int(task) if task.isdigit() else None,
         device=gpu_names.get(one.uuid, one.uuid),
-        pid=one.pid if is_own else 0,
+        pid=0 if is_stray else one.pid,
         others=met.get((one.uuid, one.kind, one.code), 0),
     )
 

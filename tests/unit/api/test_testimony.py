@@ -20,6 +20,7 @@ WHOSE = Whose(
     record={"job_id": 7, "state": "FAILED", "exit_code": 3, "start_time": 100.0, "end_time": 120.0},
 )  # fmt: skip
 NFS = "nfs: server x not responding"
+STRAY = "a process of nobody's is on the GPU"
 CRASH = "train[9]: segfault at 0"
 HELD = Holding(7, 1, "n1", "GPU-a", False, 100.0, 120.0)
 
@@ -43,10 +44,11 @@ class Faults:
     def __init__(self, *happened: Happened, broken: bool = False) -> None:
         self._happened, self._broken = happened, broken
 
-    def holdings(self, **_: Any) -> list[Holding]:
+    def holdings(self, *, uuid: str = "", **_: Any) -> list[Holding]:
         if self._broken:
             raise SeriesError("the disk is full")
-        return [HELD]
+        before, after = replace(HELD, job_id=6, start=50.0, end=99.5), replace(HELD, job_id=8, start=125.0, end=None)
+        return [before, HELD, after] if uuid else [HELD]
 
     def happenings(self, *, task_prefix: str, uuids: Any, start: float, end: float) -> list[Happened]:
         mine = (one for one in self._happened if one.uuid in uuids or one.task.startswith(task_prefix))
@@ -84,7 +86,11 @@ def faults(*happened: Happened) -> list[tuple[str, str]]:
         ),
         (Happened(101.0, "n1", "xid", "GPU-a", 79, 0, "", "GPU has fallen"), [("device", "Xid 79, GPU has fallen")]),
         (Happened(101.0, "n1", "xid", "GPU-a", 31, 9, "8.1.0.0", "name=theirs"), []),
-        (Happened(101.0, "n1", "xid", "GPU-a", 31, 9, "", "name=nobodys"), [("device", "Xid 31")]),
+        (Happened(101.0, "n1", "xid", "GPU-a", 31, 9, "", "name=train"), [("device", "Xid 31, pid=9, name=train")]),
+        (Happened(121.0, "n1", "xid", "GPU-a", 31, 9), [("device", "Xid 31, pid=9")]),
+        (Happened(99.0, "n1", "xid", "GPU-a", 31, 9), []),
+        (Happened(125.5, "n1", "xid", "GPU-a", 31, 9), []),
+        (Happened(101.0, "n1", "stray", "GPU-a", pid=9, text="secret"), [("device", STRAY)]),
         (Happened(101.0, "n1", "gpu lost", "GPU-a", text="timed out"), [("device", "GPU is lost, timed out")]),
         (Happened(101.0, "host1", "kernel", text=NFS), [("kernel", NFS)]),
         (Happened(101.0, "host2", "kernel", text=NFS), []),
@@ -92,7 +98,8 @@ def faults(*happened: Happened) -> list[tuple[str, str]]:
         (Happened(101.0, "n1", "kernel", pid=9, task="7.1.0.3", text=CRASH), [("kernel", CRASH)]),
         (Happened(500.0, "n1", "xid", "GPU-a", 79), []),
     ],
-    ids=["its own", "its GPU's", "another job's", "nobody's", "lost", "its node's", "another node's",
+    ids=["its own", "its GPU's", "another job's", "of a process that is gone", "just after",
+         "of the job before", "of the job after", "a stray", "lost", "its node's", "another node's",
          "another's process", "its own process", "long after"],
 )  # fmt: skip
 def test_faults_that_concern_the_job(happened: Happened, expected: list[tuple[str, str]]) -> None:
@@ -145,3 +152,14 @@ def test_so_many_files_and_no_more() -> None:
     told = evidence(None, ENDED[0], wide, ENDED[1])
     assert len(told["outputs"]) == MOST_OUTPUTS
     assert any("more than" in text for text in told["absent"])
+
+
+def test_of_a_part_of_a_gpu_only_what_its_own_processes_did_is_told() -> None:
+    class Shared(Faults):
+        def holdings(self, *, uuid: str = "", **_: Any) -> list[Holding]:
+            return [replace(HELD, shared=True)]
+
+    whoevers = Happened(101.0, "n1", "xid", "GPU-a", 31, 9)
+    mine = Happened(102.0, "n1", "xid", "GPU-a", 31, 10, "7.1.0.0")
+    told = evidence(Shared(whoevers, mine))
+    assert [line["pid"] for line in told["lines"] if line["source"] == "device"] == [10]

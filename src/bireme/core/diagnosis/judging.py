@@ -46,7 +46,7 @@ _COLLECT = (
     "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 for hangs, NCCL_DEBUG=WARN for the network",
     "PYTHONFAULTHANDLER=1 for crashes without a traceback",
 )
-_EMPTY = re.compile(r" ?\(\s*\)| +(?=[.,:;)])|(?<=:) *(?=$)| +$")
+_EMPTY = re.compile(r" ?\(\s*\)| +(?=[ .,:;)])|(?<=:) *(?=$)| +$")
 
 
 @dataclass(frozen=True, slots=True)
