@@ -14,6 +14,7 @@ from bench import (
     bireme_cluster,
     commands,
     crowd,
+    diagnose,
     launch,
     machine,
     much,
@@ -47,6 +48,7 @@ SECTIONS = (
     "router",
     "services",
     "telemetry",
+    "diagnose",
     "slurm",
 )
 
@@ -85,6 +87,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         "router": router,
         "services": services,
         "telemetry": telemetry,
+        "diagnose": diagnose,
     }
     return modules[section].measure(sizes)
 

@@ -55,6 +55,7 @@ class Sizes:
     service_reactions: int = 5
     service_idle: int = 100
     service_idle_s: float = 30.0
+    log_mib: int = 1024
 
 
 FULL = Sizes()
@@ -100,6 +101,7 @@ QUICK = Sizes(
     series_nodes=2,
     series_hours=0.2,
     series_job_hours=1.0,
+    log_mib=24,
     gathering_s=10.0,
     report_runs=300,
 )

@@ -22,6 +22,7 @@ ROWS = {
         *("from zero", "one is killed", "a node is killed", "the daemon is killed", "an update is rolled out"),
         *("load doubles", "CPU of daemon and router", "CPU of agents"),
     ),
+    "diagnose": ("errors in its middle", "a GiB", "64 ranks"),
     "router": ("idle: CPU", "from zero", "out of order", "beside nginx"),
     "much": ("scancel -u: an array", "first ping", "in the history", "last tenth to the first"),
 }

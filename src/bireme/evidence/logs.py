@@ -17,6 +17,7 @@ from typing import Any
 
 from bireme.core.diagnosis.matching import MOST_CHARACTERS, Rulebook, sure_of
 from bireme.core.diagnosis.model import SIGNS, Clue, Line, Source
+from bireme.core.diagnosis.outliving import ENOUGH_PROGRESS
 from bireme.evidence.masking import mask
 from bireme.evidence.searching import Searcher
 from bireme.evidence.stacks import has_stacks, stack_lines
@@ -28,8 +29,8 @@ _PAGES_BEHIND = 3
 _LONGEST_LINE = 1 << 20
 _SAMPLED_LINES = 50
 _FEW = 4
-"""Clues of one rule and rank that are kept, from the front and from the back; so many signs of progress are enough for
-`outliving`."""
+"""Clues of one rule and rank that are kept, from the front and from the back."""
+_ENOUGH_SIGNS = 2 * ENOUGH_PROGRESS
 _APART = 500
 """Lines: clues between them are kept so far from each other, or a flood of errors would look like two and a silence."""
 _MOST_BETWEEN = 40
@@ -214,14 +215,20 @@ class LogReader:
             self._look_for_health()
         last = self._next_number - self._end.endswith(b"\n")
         clues = [replace(clue, line=replace(clue.line, last=last)) for clue in self._kept.clues()]
-        return Found(clues=clues, ends=self._ends())
+        return Found(clues=[masked(clue) for clue in clues], ends=self._ends())
 
     def _look_for_health(self) -> None:
         """At the end of the file: what a program went on with after an error, it did there."""
         begin = self._next_number - newlines(self._end)
         cut = self._end.find(b"\n") + 1 if begin > 1 else 0
-        for data, number in self._health.lines(_Piece(self._end[cut:], begin + (cut > 0))):
-            self._ask(self._line(data.decode("utf-8", "replace"), number))
+        signs: list[Clue] = []
+        for data, number in reversed(list(self._health.lines(_Piece(self._end[cut:], begin + (cut > 0))))):
+            clues = self._searcher.clues(self._line(data.decode("utf-8", "replace"), number))
+            signs += [clue for clue in clues if clue.rule.role in SIGNS]
+            if len(signs) >= _ENOUGH_SIGNS:
+                break
+        for sign in reversed(signs):
+            self._kept.add(sign)
 
     def _search_between(self, piece: _Piece) -> None:
         for start, end in _windows(piece.data, self._triggers):
@@ -269,7 +276,8 @@ class LogReader:
 
     def _ask(self, line: Line) -> None:
         for clue in self._searcher.clues(line):
-            self._kept.add(masked(clue))
+            if clue.rule.role not in SIGNS:  # they are looked for by themselves, and must not count twice
+                self._kept.add(clue)
 
     def _ends(self) -> list[Line]:
         texts = _COLOURS.sub(b"", self._end).split(b"\n")

@@ -23,13 +23,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import re
 import resource
+import stat
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, BinaryIO, NoReturn
 
 from bireme.core.diagnosis.model import Line
@@ -41,11 +44,27 @@ _MOST_RANKS = 1_000_000
 _MEMORY = 2 << 30
 """More than the program has, while a pickle is read."""
 _NAME = re.compile(r"(?:nccl|rccl|comm_lib|xccl|hccl|torch|fr)_?trace.*?(\d{1,6})$|_rank_?(\d{1,6})$")
+_USUAL_FOLDERS = ("/tmp",)
+_USUAL_NAME = re.compile(r"(?:nccl|comm_lib)_trace_rank_\d{1,6}")
+_MOST_LOOKED_AT = 100_000
 _P2P = ("send", "recv")
 _SAME_SIZES = ("all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base", "all_reduce_barrier")
 """Collectives to which every rank gives the same."""
 _MOST_LINES = 20
 _DEFAULT = ("", "default_pg", "undefined")
+
+
+def dumps_beside(folders: Iterable[str], owner: int, since: float) -> list[str]:
+    """Dumps of a job that nobody named: in its folders and where PyTorch writes them, its owner's, of its time."""
+    found: dict[str, None] = {}
+    for folder in dict.fromkeys((*folders, *_USUAL_FOLDERS)):
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in islice(entries, _MOST_LOOKED_AT):
+                if _USUAL_NAME.fullmatch(entry.name):
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and status.st_uid == owner and status.st_mtime >= since:
+                        found[entry.path] = None
+    return sorted(found)
 
 
 class NoDumpError(Exception):

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -152,6 +153,27 @@ def test_a_job(daemon: FakeDaemon, capfd: Captured) -> None:
     assert "one of 5" in told["problems"][0]
     assert main(["diagnose", "42"]) == 0
     assert capfd.readouterr().out.startswith('Job 42 "train" of alice: FAILED\n\nOut of host memory')
+
+
+def test_dumps_of_a_flight_recorder_beside_a_jobs_output(daemon: FakeDaemon, capfd: Captured) -> None:
+    """Those of the job's owner that were written since it began; who did not arrive is said."""
+    log = Path("slurm-42.out").absolute()
+    log.write_text("step 1\n")
+    outputs = [{"path": str(log), "stream": "out", "rank": None, "node": ""}]
+    daemon.routes["GET /v1/jobs/42/evidence"] = 200, evidence(outputs=outputs)
+    for rank in range(3):
+        entries = [
+            {"profiling_name": "nccl:all_reduce", "collective_seq_id": number, "state": state, "pg_id": 0,
+             "process_group": ("0", "default_pg"), "input_sizes": [[8]]}
+            for number, state in ((1, "completed"), (2, "started"))[: 1 + (rank != 1)]
+        ]  # fmt: skip
+        Path(f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps({"version": "2.4", "entries": entries}))
+    told = diagnosed(capfd, "42")
+    assert told["summary"] == "Rank 1 did not join collective 2 (all_reduce), for which ranks 0,2 waited."
+    assert told["evidence"][0]["rank"] == 1
+    for rank in range(3):
+        os.utime(f"nccl_trace_rank_{rank}", (0, 0))
+    assert diagnosed(capfd, "42")["cause"] == "unknown"
 
 
 def test_an_operator_does_not_read_what_is_not_the_owners(daemon: FakeDaemon, capfd: Captured) -> None:

@@ -30,6 +30,7 @@ from bireme.evidence.logs import masked
 from bireme.evidence.reading import STDIN, Output, Reader
 from bireme.evidence.rulebook import load
 from bireme.evidence.searching import Searcher
+from bireme.evidence.traces import dumps_beside
 from bireme.slurm.formats.visible import visible, visible_values
 
 SITE_RULES = "/etc/bireme/rules.d"
@@ -124,6 +125,9 @@ def _case_of_job(job: str, *, stacks: bool) -> _Case:
     with make_transport() as transport:
         asked = asked_of(transport, job)
     case = _Case(_heading(asked), asked.outputs, list(asked.lines), list(asked.absent), asked.owner, asked.rules)
+    if asked.start is not None:
+        folders = [os.path.dirname(output.path) for output in asked.outputs]
+        case.outputs += [Output(path=path) for path in dumps_beside(folders, asked.owner, asked.start)]
     if stacks:
         lines, problems = stack_lines_of(asked.job_id)
         case.lines += lines
