@@ -81,6 +81,12 @@ class Peer:
         length = int.from_bytes(await self._reader.readexactly(4), "big")
         return m.read_said(await self._reader.readexactly(length))
 
+    async def is_over(self) -> bool:
+        """True once the daemon has hung up; what it said before is passed over."""
+        while await self._reader.read(1 << 16):
+            pass
+        return True
+
     async def is_cut_off(self) -> bool:
         return await self._reader.read() == b""
 

@@ -90,9 +90,12 @@ def _verify(paths: Paths, as_json: bool) -> int:
     beside = inspection.inspect(paths)
     changed = os.path.exists(paths.mark) and files.changed_settings(paths)
     if as_json:
-        print(json.dumps({**_as_dict(paths, found, beside), "settings_changed": changed}))
+        aside = inspection.left_aside(paths)
+        print(json.dumps({**_as_dict(paths, found, beside), "settings_changed": changed, "set_aside": aside}))
     else:
         _tell(found, beside, changed)
+        for file in inspection.left_aside(paths):
+            print(f"set aside, damaged: {file}: nothing reads it; keep it to look at, or remove it")
     return 0 if found.sound and not beside else _DAMAGED
 
 

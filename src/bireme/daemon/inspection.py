@@ -16,6 +16,7 @@ from bireme.daemon.files import DamagedFileError, read_sealed
 from bireme.daemon.paths import Paths
 from bireme.slurm.hostlist import compress
 from bireme.store.guard import LostEventsError, is_absent
+from bireme.store.series.database import aside_of
 from bireme.store.series.inspection import inspect as inspect_series
 
 
@@ -51,6 +52,11 @@ def _signs_of_a_past(paths: Paths) -> list[str]:
     if living := living_agents(paths.home):
         signs.append(f"agents of {compress(sorted(living.values()))} run, and may hold jobs")
     return signs
+
+
+def left_aside(paths: Paths) -> list[str]:
+    """Files of measurements that were found damaged, set aside and are still there."""
+    return aside_of(paths.series)
 
 
 def inspect(paths: Paths) -> list[str]:

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from bireme.core.telemetry.digest import Digest, GpuDigest, Level
 from bireme.core.telemetry.subjects import Subject
+from bireme.daemon.telemetry import digesting
 from bireme.daemon.telemetry.digesting import AT_THE_LATEST_S, Digester, Run, RunsFollowed
 from bireme.daemon.telemetry.intake import starts_in
 from bireme.ports import Holding, Sampled
@@ -81,6 +83,43 @@ class Store:
 
     def hold(self, holdings: Sequence[Holding]) -> None:
         self.held += holdings
+
+
+def test_a_start_that_cannot_be_put_together_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    class Faulty(Store):
+        def digest(self, job_id: int, generation: int, start: float, end: float) -> Digest:
+            if job_id == 7:
+                raise ZeroDivisionError("a fault of ours")
+            return super().digest(job_id, generation, start, end)
+
+    store = Faulty()
+    digested(store, [Run(7, 1, 100.0, 200.0, ("n1",)), Run(8, 1, 100.0, 200.0, ("n1",))], {"n1": 300.0})
+    assert store.made == [(8, 1)]
+    assert "what start 1 of job 7 used cannot be put together: ZeroDivisionError" in caplog.text
+
+
+def test_a_fault_that_nobody_expected_does_not_end_the_making_of_digests(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(digesting, "_LOOK_S", 0.0)
+    told: list[Mapping[str, float]] = []
+
+    def told_until() -> Mapping[str, float]:
+        told.append({})
+        if len(told) < 4:
+            raise RuntimeError("dictionary changed size during iteration")
+        return {"n1": 300.0}
+
+    async def story() -> None:
+        store = Store()
+        digester = Digester(StandingClock(), lambda _: [Run(7, 1, 100.0, 200.0, ("n1",))])
+        digester.begin(lambda: store, told_until, lambda node, index: "")  # type: ignore[arg-type,return-value]
+        while not store.made:
+            await asyncio.sleep(0)
+        await digester.close()
+
+    asyncio.run(story())
+    assert [record.exc_info is not None for record in caplog.records] == [True], "it is said once, with its way"
 
 
 class StandingClock:

@@ -9,14 +9,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.telemetry_door import Cluster, Disk, Peer, kept_up_to
 
+from bireme.daemon.telemetry import door
 from bireme.daemon.telemetry import keeper as keeping
 from bireme.daemon.telemetry.door import Door
 from bireme.daemon.telemetry.keeper import TelemetryKeeper
 from bireme.gather import messages as m
+from bireme.ports import Holding, SeriesError
 
 
 class Site:
@@ -30,12 +33,12 @@ class Site:
     async def open(self) -> AsyncIterator[TelemetryKeeper]:
         keeper = TelemetryKeeper(self.cluster, lambda: self.disk, lambda: 10.0)  # type: ignore[arg-type,return-value]
         keeper.begin()
-        door = Door(self.path, keeper)
-        await door.begin()
+        its_door = Door(self.path, keeper)
+        await its_door.begin()
         try:
             yield keeper
         finally:
-            await door.close()
+            await its_door.close()
             await keeper.close()
 
     async def connect(self) -> Peer:
@@ -179,6 +182,113 @@ def test_who_speaks_out_of_turn_is_cut_off_and_others_are_heard(site: Site, said
             peer = await site.connect()
             peer.say(m.Hello(id="g"))
             assert isinstance(await peer.hear(), m.Welcome)
+
+    asyncio.run(story())
+
+
+def odd_round(**fields: Any) -> m.Round:
+    plain: dict[str, Any] = {"no": 1, "at": 1_000_000.0, "interval_s": 10.0, "frames": []}
+    return m.Round(**plain | fields)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        odd_round(no=2**63),
+        odd_round(at=float("inf")),
+        odd_round(interval_s=float("nan")),
+        odd_round(happenings=[m.Happening(at=0.0, node="n1", kind="xid", code=2**40)]),
+        odd_round(frames=[m.Frame(about="gpu", node="n1\n", ids=[], columns={})]),
+        odd_round(frames=[m.Frame(about="task", node="n1", ids=["1.1.0.0"] * 20_001, columns={})]),
+        m.Devices(devices=[m.Device(uuid="x" * 300, node="n1", index=0)]),
+        m.Hello(id="g"),
+    ],
+    ids=["number", "time", "interval", "code", "name", "many", "device", "second hello"],
+)
+def test_what_no_gatherer_says_costs_who_says_it_the_connection(site: Site, said: m.Told) -> None:
+    async def story() -> None:
+        async with site.open() as keeper:
+            rude = await site.connect()
+            rude.say(m.Hello(id="rude"))
+            await rude.hear()
+            rude.say(said)
+            assert await rude.is_over()
+            peer = await site.connect()
+            peer.say(m.Hello(id="g"))
+            await peer.hear()
+            peer.say(a_round(1))
+            await kept_up_to(peer, 1)
+            assert not keeper.problem
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("id", ["n1/f", "", "x" * 300, "a\nb"])
+def test_who_says_an_id_that_cannot_be_is_not_let_in(site: Site, id: str) -> None:
+    async def story() -> None:
+        async with site.open():
+            rude = await site.connect()
+            rude.say(m.Hello(id=id))
+            assert await rude.is_cut_off()
+
+    asyncio.run(story())
+
+
+def test_gatherers_of_a_machine_are_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "_IDS_AT_MOST", 2)
+
+    async def story() -> None:
+        async with site.open():
+            for id, is_let_in in (("a", True), ("b", True), ("c", False), ("a", True)):
+                peer = await site.connect()
+                peer.say(m.Hello(id=id))
+                if is_let_in:
+                    assert isinstance(await peer.hear(), m.Welcome)
+                else:
+                    assert await peer.is_cut_off()
+
+    asyncio.run(story())
+
+
+def test_a_fault_that_nobody_expected_costs_one_conversation(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: object) -> None:
+        raise KeyError("n9")
+
+    async def story() -> None:
+        async with site.open() as keeper:
+            first = await site.connect()
+            first.say(m.Hello(id="g"))
+            await first.hear()
+            with monkeypatch.context() as patch:
+                patch.setattr(keeper, "hear", fails)
+                first.say(a_round(1))
+                assert await first.is_over()
+            again = await site.connect()
+            again.say(m.Hello(id="g"))
+            await again.hear()
+            again.say(a_round(1))
+            await kept_up_to(again, 1)
+
+    asyncio.run(story())
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said == "a gatherer (g) is cut off: KeyError: 'n9'"
+
+
+def test_while_nothing_can_be_opened_nothing_is_gathered_up(site: Site) -> None:
+    def refuses() -> Any:
+        raise SeriesError("cannot open series.db")
+
+    async def story() -> None:
+        keeper = TelemetryKeeper(site.cluster, refuses, lambda: 10.0)  # type: ignore[arg-type]
+        keeper.begin()
+        while not keeper.problem:
+            await asyncio.sleep(0.005)
+        for job_id in range(100):
+            keeper._change([Holding(job_id, 1, "n1", "GPU-1", False, 0.0, None)])
+        assert keeper._unheld == []
+        await keeper.close()
 
     asyncio.run(story())
 

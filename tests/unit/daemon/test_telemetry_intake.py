@@ -34,6 +34,25 @@ def test_a_counter_is_kept_as_its_growth_and_told_as_its_total() -> None:
     assert gatherer.latest[GPU].values == {"gpu_energy": 4_000_000.0}
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300, -1e300, None])
+@pytest.mark.parametrize("metric", ["gpu_util", "gpu_energy"])
+def test_a_number_that_cannot_be_was_not_measured(metric: str, value: float | None) -> None:
+    gatherer = Gatherer("g")
+    take(gatherer, a_round(1, NOON, gpu_energy=[1_000_000]), NOON)
+    samples, _ = take(gatherer, a_round(2, NOON + 10, **{metric: [value]}), NOON + 10)
+    assert (values(samples), gatherer.latest[GPU].values) == ({}, {})
+
+
+def test_what_happened_is_told_without_control_characters_and_is_no_book() -> None:
+    said = "\x1b[2Jpid=7,\x00 name=\u202eevil\r\n" + "x" * 5000
+    told = Round(no=1, at=NOON, interval_s=10.0, frames=[], sent=NOON,
+                 happenings=[Happening(at=NOON, node="n1", kind="kernel", text=said)])  # fmt: skip
+    _, (happening,) = take(Gatherer("g"), told, NOON)
+    assert happening.text.isprintable()
+    assert happening.text.startswith("[2Jpid=7,  name= evil")
+    assert len(happening.text) <= 1000
+
+
 def test_a_round_that_comes_twice_counts_once() -> None:
     gatherer = Gatherer("g")
     told = a_round(1, NOON, gpu_util=[50])

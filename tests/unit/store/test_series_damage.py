@@ -219,7 +219,7 @@ def test_no_room_for_a_new_file_beside_the_damaged_one(path: str, monkeypatch: p
 
     monkeypatch.setattr("bireme.store.series.store.Disk", full)
     with pytest.raises(SeriesError):
-        series._begin_anew("rotten")
+        series._begin_anew(lambda: series._new_beside("rotten"))
     for _ in range(3):
         with pytest.raises(SeriesError, match="full"):
             series.flush()

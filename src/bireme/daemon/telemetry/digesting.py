@@ -130,6 +130,8 @@ class Digester:
         """Digested without a sample: what comes late finds them here."""
         self._late: set[Name] = set()
         self._looked_back = False
+        self._problem = ""
+        """Why nothing could be put together the last time."""
         self._work: asyncio.Task[None] | None = None
 
     def begin(
@@ -162,7 +164,11 @@ class Digester:
                 try:
                     await self._digest_some(opened, told_until())
                 except (SeriesError, StoreError) as error:
-                    log.warning("what jobs used is not put together now: %s", error)
+                    self._tell(str(error))
+                except Exception as error:  # a fault of ours must not end it for all jobs
+                    self._tell(f"{type(error).__name__}: {error}", error)
+                else:
+                    self._problem = ""
             await asyncio.sleep(_LOOK_S)
 
     async def _digest_some(self, series: Series, told_until: Mapping[str, float]) -> None:
@@ -175,10 +181,26 @@ class Digester:
             again = await self._aside(lambda: self._known(series, late))
             self.runs.due |= {run.name: run for run in again if not self.runs.goes_on(run.name)}
         for run in self.runs.ready(told_until, self._clock.now())[:_AT_ONCE]:
-            if run.gpus:
-                await self._aside(partial(self._write_down, series, run))
-            made = await self._aside(partial(series.digest, run.job_id, run.generation, run.start, run.end))
-            self._made(series, run, made)
+            try:
+                await self._digest(series, run)
+            except (SeriesError, StoreError):
+                raise
+            except Exception as error:  # it would fail again, and keep the others waiting
+                self.runs.due.pop(run.name, None)
+                log.error("what start %d of job %d used cannot be put together: %s: %s",
+                          run.generation, run.job_id, type(error).__name__, error)  # fmt: skip
+
+    async def _digest(self, series: Series, run: Run) -> None:
+        if run.gpus:
+            await self._aside(partial(self._write_down, series, run))
+        made = await self._aside(partial(series.digest, run.job_id, run.generation, run.start, run.end))
+        self._made(series, run, made)
+
+    def _tell(self, problem: str, fault: Exception | None = None) -> None:
+        """When it is not what it was; `fault`: one that nobody expected is told with its way through the code."""
+        if problem != self._problem:
+            log.warning("what jobs used is not put together now: %s", problem, exc_info=fault)
+        self._problem = problem
 
     def _made(self, series: Series, run: Run, made: Digest) -> None:
         self.runs.due.pop(run.name, None)

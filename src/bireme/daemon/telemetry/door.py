@@ -17,6 +17,7 @@ from functools import partial
 from bireme.agent.door import peer_uid
 from bireme.agent.messages.protocol import listen_at
 from bireme.daemon.telemetry.keeper import TelemetryKeeper
+from bireme.daemon.telemetry.vetting import bounded, check_name
 from bireme.gather import messages as m
 
 log = logging.getLogger("bireme.daemon")
@@ -24,6 +25,8 @@ log = logging.getLogger("bireme.daemon")
 _BACKLOG = 16
 _READ_BYTES = 256 * 1024
 _HELLO_S = 10.0
+_IDS_AT_MOST = 64
+"""Gatherers that this machine may have while the daemon runs: each is remembered."""
 
 
 class Door:
@@ -33,6 +36,7 @@ class Door:
         self._path, self._keeper = path, keeper
         self._server: asyncio.Server | None = None
         self._speaking: dict[str, asyncio.StreamWriter] = {}
+        self._ids: set[str] = set()
 
     async def begin(self) -> None:
         self._server = await asyncio.start_unix_server(
@@ -65,19 +69,31 @@ class Door:
                 hello = m.read_told(await anext(messages))
             if not isinstance(hello, m.Hello):
                 raise m.ProtocolError("the first message is not a hello")
+            self._recognise(hello)
             gatherer = hello.id
             await self._keeper.writable.wait()
             await self._greet(hello, writer)
             async for body in messages:
-                await self._keeper.hear(gatherer, partial(m.read_told, body))
+                await self._keeper.hear(gatherer, partial(_read, body))
                 await self._keeper.writable.wait()
         except (m.ProtocolError, TimeoutError, StopAsyncIteration, OSError) as error:
             if str(error):
                 log.warning("a gatherer (%s) is cut off: %s", gatherer or "who did not say hello", error)
+        except Exception as error:  # it costs this connection, and the gatherer comes again
+            log.error("a gatherer (%s) is cut off: %s: %s", gatherer, type(error).__name__, error)
         finally:
             if self._speaking.get(gatherer) is writer:
                 del self._speaking[gatherer]
             writer.close()
+
+    def _recognise(self, hello: m.Hello) -> None:
+        """Raises ProtocolError for who could not be told from others, or would be one of too many."""
+        check_name(hello.id, hello.machine)
+        if not hello.id or "/" in hello.id:
+            raise m.ProtocolError("an id that no gatherer of this machine has")
+        if hello.id not in self._ids and len(self._ids) >= _IDS_AT_MOST:
+            raise m.ProtocolError("this machine had too many gatherers; their folder must outlive a restart")
+        self._ids.add(hello.id)
 
     async def _greet(self, hello: m.Hello, writer: asyncio.StreamWriter) -> None:
         before = self._speaking.pop(hello.id, None)
@@ -90,6 +106,10 @@ class Door:
         for gatherer, writer in self._speaking.items():
             if gatherer in kept:
                 writer.write(m.encode(m.Kept(no=kept[gatherer])))
+
+
+def _read(body: bytes) -> m.AnyTold:
+    return bounded(m.read_told(body))
 
 
 async def bodies(reader: asyncio.StreamReader, splitter: m.FrameSplitter) -> AsyncIterator[bytes]:

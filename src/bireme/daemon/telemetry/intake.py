@@ -32,6 +32,10 @@ COUNTED_S = 150.0
 """So old a counter may be that is not read in every round."""
 _SUBJECTS_AT_MOST = 20_000
 """In one frame: more is no machine's."""
+_ABSURD = 2.0**64
+"""No gauge and no counter is larger; NaN and the infinite are not smaller."""
+_MOST_LETTERS = 1_000
+"""Of what happened."""
 _SILENT_AT_MOST = 1_000
 """GPUs of one gatherer of which it says nothing more and that are remembered."""
 
@@ -136,7 +140,11 @@ def _clock_sample(gatherer: Gatherer, at: float, interval_s: float) -> Sampled:
 
 
 def _put_right(happening: Happening, offset_s: float) -> Happening:
-    return msgspec.structs.replace(happening, at=happening.at - offset_s) if offset_s else happening
+    """By the daemon's clock, and with a text that does nothing to the terminal of who reads it."""
+    text = happening.text[:_MOST_LETTERS]
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else " " for letter in text).strip()
+    return msgspec.structs.replace(happening, at=happening.at - offset_s, text=text)
 
 
 def _subjects(frame: Frame) -> tuple[Subject, ...]:
@@ -168,7 +176,7 @@ def _known_columns(frame: Frame) -> Iterable[tuple[Metric, Column]]:
 
 
 def _number(value: Value) -> float:
-    return float(value) if value is not None and math.isfinite(value) else math.nan
+    return float(value) if value is not None and abs(value) <= _ABSURD else math.nan
 
 
 def _rates(gatherer: Gatherer, metric: Metric, subjects: tuple[Subject, ...], column: Column, at: float) -> Column:

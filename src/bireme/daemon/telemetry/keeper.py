@@ -310,8 +310,8 @@ class TelemetryKeeper:
         self._trail.after(self._cluster.state, events)
 
     def _change(self, holdings: Sequence[Holding]) -> None:
-        self._unheld += holdings
-        if holdings:
+        if holdings and self.series is not None:  # until it is opened nothing is noted: then all is looked at anew
+            self._unheld += holdings
             self._changed.set()
 
     async def _for_ever(self, work: Callable[[], Awaitable[None]]) -> None:

@@ -1,7 +1,7 @@
 """What a node of another machine may say: held against its size, its own name and the jobs that run there. Pure.
 
-Called by `outer_door` with every message before anybody else sees it. A node that lies can tell wrong figures of
-itself, of its GPUs and of jobs that have it; of nothing else.
+Called by `outer_door` with every message before anybody else sees it; `door` has sizes and numbers checked here too. A
+node that lies can tell wrong figures of itself, of its GPUs and of jobs that have it; of nothing else.
 Invariant: what leaves here names one node, the speaker's, and jobs only as the daemon knows them.
 """
 
@@ -18,11 +18,11 @@ from bireme.gather.messages import AnyTold, Devices, Frame, Happening, Hello, Pr
 MOST_LATE_S = 8 * 86_400.0
 """A round that waited longer with its node is not kept."""
 _EARLY_S = 60.0
-_MOST_FRAMES = 64
+_MOST_FRAMES, _MOST_FRAMES_HERE = 64, 4_096
+"""In one round: of a node; of a machine that may have many virtual ones."""
 _MOST_SUBJECTS = 20_000
 _MOST_DEVICES = 512
 _MOST_HAPPENINGS = 1_000
-_MOST_LETTERS = 1_000
 _MOST_NAME = 128
 _MOST_NO = 2**40
 """Of rounds, at one a second, in 30,000 years."""
@@ -52,6 +52,24 @@ def vetted(told: AnyTold, machine: str) -> AnyTold:
     raise ProtocolError("a second hello")
 
 
+def bounded(told: AnyTold) -> AnyTold:
+    """A message of this machine's own gatherer, which may speak of several nodes: nothing in it is larger than what a
+    node of another machine may say. Raises ProtocolError."""
+    if isinstance(told, Devices):
+        return _bounded_devices(told)
+    if isinstance(told, Round):
+        _check_round(told, _MOST_FRAMES_HERE)
+        if not 0.0 <= told.at < _MOST_S:
+            raise ProtocolError("a round of no time")
+        return _timely(told) if told.sent else told
+    raise ProtocolError("a second hello")
+
+
+def check_name(*texts: str) -> None:
+    """Raises ProtocolError for what is too long for a name, or cannot be shown."""
+    _short(*texts)
+
+
 def names_in(told: Round) -> set[str]:
     """The jobs and pods that it speaks of, as its cluster names them. Raises ProtocolError."""
     ids = [each for frame in told.frames if frame.about in ("task", "use") for each in frame.ids]
@@ -67,33 +85,55 @@ def renamed(told: Round, starts: Mapping[str, Start]) -> Round:
 
 
 def _vetted_devices(told: Devices, machine: str) -> Devices:
+    for device in told.devices:
+        _own(device.node, machine)
+    return _bounded_devices(told)
+
+
+def _bounded_devices(told: Devices) -> Devices:
     if len(told.devices) > _MOST_DEVICES or len(told.slurm_files) > _MOST_DEVICES:
         raise ProtocolError(f"{len(told.devices)} GPUs on one machine")
     for device in told.devices:
-        _own(device.node, machine)
-        _short(device.uuid, device.model, device.pci_bus_id, device.driver, device.parent, device.profile)
+        _short(device.node, device.uuid, device.model, device.pci_bus_id, device.driver, device.parent, device.profile)
     _short(*told.slurm_files)
     return told
 
 
 def _vetted_round(told: Round, machine: str) -> Round:
-    if len(told.frames) > _MOST_FRAMES or sum(len(frame.ids) for frame in told.frames) > _MOST_SUBJECTS:
-        raise ProtocolError("more subjects than a machine has")
-    if not 1 <= told.no < _MOST_NO or not 0.0 < told.sent < _MOST_S or not _SHORTEST_S <= told.interval_s <= _LONGEST_S:
-        raise ProtocolError("a round without its number, interval or time")
-    if len(told.happenings) > _MOST_HAPPENINGS:
-        raise ProtocolError(f"{len(told.happenings)} happenings in one round")
+    _check_round(told, _MOST_FRAMES)
+    if not told.sent:
+        raise ProtocolError("a round that does not say when it was sent")
     for frame in told.frames:
         _vet_frame(frame, machine)
     for happening in told.happenings:
         _own(happening.node, machine)
-        _short(happening.uuid)
+    return _timely(told)
+
+
+def _timely(told: Round) -> Round:
+    """Without what is too old to be kept, or was not yet."""
+    if -_EARLY_S <= told.sent - told.at <= MOST_LATE_S:
+        return told
+    return msgspec.structs.replace(told, frames=[], happenings=[])
+
+
+def _check_round(told: Round, most_frames: int) -> None:
+    if len(told.frames) > most_frames or sum(len(frame.ids) for frame in told.frames) > _MOST_SUBJECTS:
+        raise ProtocolError("more subjects than a machine has")
+    if (
+        not 1 <= told.no < _MOST_NO
+        or not 0.0 <= told.sent < _MOST_S
+        or not _SHORTEST_S <= told.interval_s <= _LONGEST_S
+    ):
+        raise ProtocolError("a round without its number, interval or time")
+    if len(told.happenings) > _MOST_HAPPENINGS:
+        raise ProtocolError(f"{len(told.happenings)} happenings in one round")
+    for frame in told.frames:
+        _short(frame.node, *frame.ids)
+    for happening in told.happenings:
+        _short(happening.node, happening.uuid, happening.task)
         if not 0.0 <= happening.at < _MOST_S or not 0 <= happening.pid < _MOST_NUMBER > abs(happening.code):
             raise ProtocolError("a happening without its time, or of a process that cannot be")
-    if not -_EARLY_S <= told.sent - told.at <= MOST_LATE_S:
-        return msgspec.structs.replace(told, frames=[], happenings=[])
-    cut = [msgspec.structs.replace(each, text=each.text[:_MOST_LETTERS]) for each in told.happenings]
-    return msgspec.structs.replace(told, happenings=cut)
 
 
 def _vet_frame(frame: Frame, machine: str) -> None:
@@ -102,7 +142,6 @@ def _vet_frame(frame: Frame, machine: str) -> None:
         raise ProtocolError("figures of another machine as a whole")
     if frame.about == "gpu" and len(frame.ids) > _MOST_DEVICES:
         raise ProtocolError(f"{len(frame.ids)} GPUs on one machine")
-    _short(*frame.ids)
 
 
 def _own(node: str, machine: str) -> None:

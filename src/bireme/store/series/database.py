@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sqlite3
 import struct
 import urllib.parse
@@ -28,6 +29,7 @@ SCHEMA_VERSION = 2
 PAGE_BYTES = 8192
 BESIDE = ("-wal", "-shm")
 _TOLD_MOST = 100
+_ERROR_LETTERS = 200
 
 _FIRST_SCHEMA = (
     "CREATE TABLE about (key TEXT PRIMARY KEY, value INTEGER NOT NULL, sum INTEGER NOT NULL)",
@@ -146,6 +148,27 @@ def connect_to_inspect(path: str) -> sqlite3.Connection:
     return connection
 
 
+def file_of(path: str) -> tuple[int, int] | None:
+    """Which file is there: two of them never answer the same while somebody has the first one open. None: none is."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SeriesError(f"cannot look at {path}: {error.strerror}") from error
+    return found.st_dev, found.st_ino
+
+
+def aside_of(path: str) -> list[str]:
+    """The damaged files that were set aside and still lie beside it."""
+    folder, name = os.path.split(os.path.abspath(path))
+    numbered = re.compile(re.escape(name) + r"\.damaged-\d+")
+    try:
+        return sorted(os.path.join(folder, each) for each in os.listdir(folder) if numbered.fullmatch(each))
+    except FileNotFoundError:
+        return []
+
+
 def set_aside(path: str, problem: str, damage: Damage) -> str:
     """Renames the files; says so. The new name."""
     aside = next(f"{path}.damaged-{no}" for no in count(1) if not os.path.exists(f"{path}.damaged-{no}"))
@@ -206,6 +229,25 @@ def sound_rows(connection: sqlite3.Connection, table: str, damage: Damage) -> li
         else:
             damage.note(f"{table} {row[0]!r} in the series is not what was written: passed over")
     return found
+
+
+UNWRITABLE = (
+    OverflowError, TypeError, ValueError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError,
+)  # fmt: skip
+"""What is raised for a value that no database takes: not by the disk, and again at every try."""
+
+
+def insert_or_drop(connection: sqlite3.Connection, damage: Damage, table: str, *values: Any) -> None:
+    """As `insert`; a row that can never be written is dropped and named, and the transaction goes on without it."""
+    try:
+        insert(connection, table, *values)
+    except UNWRITABLE as error:
+        damage.note(f"a row of {table} can never be written and was dropped ({briefly(error)})")
+
+
+def briefly(error: Exception) -> str:
+    """In a line of bounded length."""
+    return f"{type(error).__name__}: {error}"[:_ERROR_LETTERS]
 
 
 def insert(connection: sqlite3.Connection, table: str, *values: Any) -> None:

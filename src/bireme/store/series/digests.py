@@ -17,7 +17,7 @@ import msgspec
 
 from bireme.core.telemetry.digest import Digest, GpuDigest, Level
 from bireme.store.checks import is_row
-from bireme.store.series.database import Damage, insert
+from bireme.store.series.database import Damage, insert_or_drop
 
 _AT_ONCE = 500
 """Ids in one statement."""
@@ -65,11 +65,11 @@ def decode(data: bytes, *, steps: bool = True) -> Digest:
         raise DigestError(str(error)) from error
 
 
-def write(connection: sqlite3.Connection, digests: Iterable[Digest]) -> None:
+def write(connection: sqlite3.Connection, digests: Iterable[Digest], damage: Damage) -> None:
     """Within a transaction."""
     for one in digests:
         values = one.job_id, one.generation, float(one.start), float(one.end), encode(one)
-        insert(connection, "digests", *values)
+        insert_or_drop(connection, damage, "digests", *values)
 
 
 def of_jobs(

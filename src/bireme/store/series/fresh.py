@@ -23,6 +23,8 @@ from bireme.store.series.cells import Floats
 from bireme.store.series.columns import quantised
 from bireme.store.series.levels import FINE, MOST_WINDOWS
 
+ABSURD = 2.0**80
+"""No figure is larger: sums of many such are still numbers."""
 MAX_AT = float(MOST_WINDOWS * FINE.window_s)
 
 
@@ -90,7 +92,7 @@ class RoundsError(ValueError):
 
 def stacks_of(samples: Sequence[Sampled]) -> list[Stack]:
     """One for each node and sort of subjects. Metrics that are not on the list, and times out of this world, are
-    passed over; an infinite value was not measured."""
+    passed over; a value that is infinite or absurd was not measured."""
     found = []
     for sampled in samples:
         if not 0 <= sampled.at < MAX_AT:
@@ -108,7 +110,8 @@ def _stack(sampled: Sampled, about: About, node: str, metrics: tuple[str, ...]) 
     assert values.shape[1] == len(sampled.subjects), "a value for each subject"
     if len(mine) < len(sampled.subjects):
         values = values[:, mine]
-    values[~np.isfinite(values)] = np.nan
+    with np.errstate(invalid="ignore"):
+        values[~(np.abs(values) <= ABSURD)] = np.nan
     grains = np.array([[BY_NAME[name].grain] for name in metrics])
     names = tuple(sampled.subjects[no].id for no in mine)
     return Stack(about, node, names, metrics, sampled.interval_s, np.array([sampled.at]), _rounded(values, grains))

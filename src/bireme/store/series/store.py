@@ -19,7 +19,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 from bireme.core.telemetry.curves import Asked, Curve, Own
 from bireme.core.telemetry.digest import Digest
@@ -30,10 +31,13 @@ from bireme.ports import Happened, Holding, Sampled, SeriesError
 from bireme.store.series import digesting, digests, fresh, held_gpus, reading, stories, subjects, thinning
 from bireme.store.series.compacting import compact
 from bireme.store.series.database import (
+    UNWRITABLE,
     Damage,
     DamagedError,
+    briefly,
     connect_to_read,
     empty_log,
+    file_of,
     insert,
     log,
     set_aside,
@@ -52,6 +56,10 @@ TURNS = 8
 MOST_WAITING = 16_000_000
 """Figures in memory, 8 bytes each: with more all are compacted, and while the disk takes nothing rounds are refused."""
 
+
+MOST_HELD = 200_000
+"""Holdings, and digests, that wait for a disk that takes nothing."""
+_NAME_LETTERS = 80
 
 Answer = TypeVar("Answer")
 
@@ -88,6 +96,7 @@ class SqliteSeries:
         except DamagedError as error:
             self._disk = self._new_beside(str(error))
         self._reader = connect_to_read(self.path)
+        self._file = file_of(self.path)
         self._is_open = True
 
     def _new_beside(self, problem: str) -> Disk:
@@ -152,12 +161,12 @@ class SqliteSeries:
             for said in holdings:
                 name = said.job_id, said.generation, said.uuid
                 self._holdings[name] = held_gpus.updated(self._holdings.get(name), said)
+            _drop_oldest(self._holdings, MOST_HELD)
 
     def note_waits(self, waits: Sequence[Waited]) -> None:
         with self._memory:
             self._waits |= {(one.job_id, one.start): one for one in waits}
-            for name in list(self._waits)[: max(0, len(self._waits) - stories.MOST_WAITS)]:
-                del self._waits[name]  # while the disk takes nothing
+            _drop_oldest(self._waits, stories.MOST_WAITS)
 
     def note_happenings(self, happenings: Sequence[Happened]) -> None:
         with self._memory:
@@ -166,9 +175,11 @@ class SqliteSeries:
     def keep_digests(self, made: Sequence[Digest]) -> None:
         with self._memory:
             self._digests |= {(one.job_id, one.generation): one for one in made}
+            _drop_oldest(self._digests, MOST_HELD)
 
     def flush(self) -> Mapping[str, int]:
         with self._writing, self._mending():
+            self._begin_where_removed()
             self._open_again()
             self._write_waiting()
             for gatherer in self._due():
@@ -179,6 +190,7 @@ class SqliteSeries:
 
     def thin_out(self, now: float) -> None:
         with self._writing, self._mending():
+            self._begin_where_removed()
             self._open_again()
             old = now - thinning.LATE_S / 2
             for gatherer, mine in self._flushed().items():
@@ -213,10 +225,18 @@ class SqliteSeries:
             self._trouble = str(error)
             raise
         except (DamagedError, sqlite3.DatabaseError) as error:
-            raise SeriesError(self._begin_anew(str(error))) from error
+            problem = str(error)
+            self._begin_anew(lambda: self._new_beside(problem))
+            raise SeriesError(str(self._damage)) from error
 
-    def _begin_anew(self, problem: str) -> str:
-        """With all that is in memory; the next flush writes it. What was done, in words."""
+    def _begin_where_removed(self) -> None:
+        """A file that is no longer at its path takes with it whatever is written to it."""
+        if self._is_open and file_of(self.path) != self._file:
+            self._damage.note(f"{self.path} was removed or replaced while it was written to: a new one was begun")
+            self._begin_anew(lambda: Disk(self.path, self._damage))
+
+    def _begin_anew(self, opened: Callable[[], Disk]) -> None:
+        """With all that is in memory; the next flush writes it."""
         with self._reading, self._memory:
             self._is_open = False
             self._reader.close()
@@ -225,10 +245,7 @@ class SqliteSeries:
                 for batch in mine:
                     batch.row = None
             self._kept.clear()
-            self._disk = self._new_beside(problem)
-            self._reader = connect_to_read(self.path)
-            self._is_open = True
-        return str(self._damage)
+            self._open_disk(opened)
 
     def _open_again(self) -> None:
         """Where a damaged file is aside and there was no room for a new one."""
@@ -246,29 +263,41 @@ class SqliteSeries:
             made = dict(self._digests)
         if not (waiting or holdings or waits or happenings or made):
             return
-        rows = []
-        for _, batch in waiting:
-            batch.stacks = fresh.joined(batch.stacks)
+        rows: list[int | None] = []
         with self._disk.writing() as connection:
             (last,) = connection.execute("SELECT max(id) FROM rounds").fetchone()
             for row, (gatherer, batch) in enumerate(waiting, (last or 0) + 1):
-                insert(connection, "rounds", row, gatherer, batch.last, fresh.encode(batch.stacks))
-                newest = max((float(stack.at.max()) for stack in batch.stacks), default=0.0)
-                insert(connection, "gatherers", gatherer, batch.last, newest)
-                rows.append(row)
+                rows.append(row if self._wrote(connection, row, gatherer, batch) else None)
             held_gpus.write(connection, list(holdings.values()), self._damage)
-            stories.write_waits(connection, waits.values())
-            stories.write_happenings(connection, happenings)
-            digests.write(connection, made.values())
+            stories.write_waits(connection, waits.values(), self._damage)
+            stories.write_happenings(connection, happenings, self._damage)
+            digests.write(connection, made.values(), self._damage)
         with self._memory:
-            for row, (gatherer, batch) in zip(rows, waiting):
-                batch.row = row
+            for at, (gatherer, batch) in zip(rows, waiting):
+                batch.row = at
                 self._kept[gatherer] = batch.last
+                if at is None:
+                    self._batches[gatherer].remove(batch)
             self._holdings = {name: held for name, held in self._holdings.items() if held is not holdings.get(name)}
             self._waits = {name: one for name, one in self._waits.items() if one is not waits.get(name)}
             written = set(map(id, happenings))
             self._happenings = [one for one in self._happenings if id(one) not in written]
             self._digests = {name: one for name, one in self._digests.items() if one is not made.get(name)}
+
+    def _wrote(self, connection: sqlite3.Connection, row: int, gatherer: str, batch: Batch) -> bool:
+        """False: it can never be written, which is said; its gatherer is not to tell it again."""
+        try:
+            batch.stacks = fresh.joined(batch.stacks)
+            insert(connection, "rounds", row, gatherer, batch.last, fresh.encode(batch.stacks))
+            newest = max((float(stack.at.max()) for stack in batch.stacks), default=0.0)
+            insert(connection, "gatherers", gatherer, batch.last, newest)
+        except UNWRITABLE as error:
+            connection.execute("DELETE FROM rounds WHERE id = ?", (row,))
+            self._damage.note(
+                f"rounds of {gatherer[:_NAME_LETTERS]!a} can never be written: dropped ({briefly(error)})"
+            )
+            return False
+        return True
 
     def _flushed(self) -> dict[str, list[Batch]]:
         with self._memory:
@@ -289,8 +318,17 @@ class SqliteSeries:
 
     def _compact(self, gatherer: str) -> None:
         done = self._flushed()[gatherer]
+        stacks = [stack for batch in done for stack in batch.stacks]
+        try:
+            self._replace(gatherer, done, lambda: compact(self._disk, stacks))
+        except UNWRITABLE as error:
+            self._replace(gatherer, done, lambda: None)
+            self._damage.note(f"rounds of {gatherer[:_NAME_LETTERS]!a} can never be kept: dropped ({briefly(error)})")
+
+    def _replace(self, gatherer: str, done: Sequence[Batch], keep: Callable[[], None]) -> None:
+        """Has what was flushed written where it is to stay, and drops its rows."""
         with self._disk.writing() as connection:
-            compact(self._disk, [stack for batch in done for stack in batch.stacks])
+            keep()
             connection.executemany("DELETE FROM rounds WHERE id = ?", [(batch.row,) for batch in done])
             with self._memory:
                 connection.execute("COMMIT")
@@ -437,3 +475,9 @@ class SqliteSeries:
             unwritten = [one for one in self._happenings if start <= one.at <= end]
         mine = (one for one in unwritten if one.uuid in uuids or one.task.startswith(task_prefix))
         return sorted([*kept, *mine], key=lambda one: one.at)[-stories.MOST_TOLD :]
+
+
+def _drop_oldest(waiting: dict[Any, Any], most: int) -> None:
+    """While the disk takes nothing."""
+    for name in list(islice(waiting, max(0, len(waiting) - most))):
+        del waiting[name]

@@ -16,7 +16,7 @@ import msgspec
 from bireme.core.telemetry.waiting import Said, Waited
 from bireme.ports import Happened
 from bireme.store.checks import is_row
-from bireme.store.series.database import Damage, insert
+from bireme.store.series.database import Damage, insert_or_drop
 
 MOST_WAITS = 500_000
 MOST_HAPPENINGS = 100_000
@@ -26,12 +26,12 @@ _AT_ONCE = 200
 """GPUs in one question to the database."""
 
 
-def write_waits(connection: sqlite3.Connection, waits: Iterable[Waited]) -> None:
+def write_waits(connection: sqlite3.Connection, waits: Iterable[Waited], damage: Damage) -> None:
     """Within a transaction."""
     for one in waits:
         reasons = msgspec.json.encode(one.reasons).decode()
         until = float(one.end) if one.end is not None else None
-        insert(connection, "waited", one.job_id, float(one.start), until, reasons)
+        insert_or_drop(connection, damage, "waited", one.job_id, float(one.start), until, reasons)
 
 
 def read_waits(connection: sqlite3.Connection, job_id: int, damage: Damage) -> list[Waited]:
@@ -54,12 +54,12 @@ def _waits(rows: Sequence[tuple[Any, ...]], damage: Damage) -> list[Waited]:
     return found
 
 
-def write_happenings(connection: sqlite3.Connection, happenings: Iterable[Happened]) -> None:
+def write_happenings(connection: sqlite3.Connection, happenings: Iterable[Happened], damage: Damage) -> None:
     """Within a transaction."""
     (last,) = connection.execute("SELECT max(id) FROM happened").fetchone()
     for number, one in enumerate(happenings, (last or 0) + 1):
         at, *more = astuple(one)
-        insert(connection, "happened", number, float(at), *more)
+        insert_or_drop(connection, damage, "happened", number, float(at), *more)
 
 
 def read_happenings(
