@@ -270,7 +270,7 @@ def test_the_line_in_the_output_is_told_again_after_a_restart() -> None:
     world = lazy_world()
     world.idles("lazy", TWO_HOURS)
     (told,) = [each for each in world.engine.commands if isinstance(each, TellJob)]
-    assert told.text == world.idle_notices()["lazy"]
+    assert (told.text, told.at) == (world.idle_notices()["lazy"], world.now)
     world.state = world.replayed()
     world.outlook = None
     assert [each for each in outstanding(world.state) if isinstance(each, TellJob)] == [told]

@@ -121,7 +121,7 @@ class JobRun:
         self._end_ordered = False
         """The order to end was carried out to its end: one that failed half-way is begun again when it comes again."""
         self._told_to_end: set[ProcessIdentity] = set()
-        self._said: set[str] = set()
+        self._said: set[tuple[float, str]] = set()
         """Lines that were written into its output because the daemon asked for it."""
         self._over_memory: set[int] = set()
         """Steps that were ended because they used more than the job has."""
@@ -651,11 +651,11 @@ class JobRun:
         for step in self.steps.values():
             step.announce_end(cause)
 
-    def say(self, text: str) -> None:
-        """Writes a line into the script's stderr, or where there is no script into its steps'; the same line once."""
-        if text in self._said or len(self._said) >= _SAID_AT_MOST:
+    def say(self, text: str, at: float) -> None:
+        """Writes a line into the script's stderr, or where there is no script into its steps'; that of a time once."""
+        if (at, text) in self._said or len(self._said) >= _SAID_AT_MOST:
             return
-        self._said.add(text)
+        self._said.add((at, text))
         line = f"slurmstepd: warning: *** JOB {self.key[0]} ON {self.node.name}: {text} ***\n"
         if self._batch is not None and self._batch.ended is None and self._batch_runs:
             LastWords(self.node.loop, lambda: None).say(line, self._stderr_path, self.identity)

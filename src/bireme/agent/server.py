@@ -482,7 +482,7 @@ class AgentServer:
 
     def _tell(self, order: Tell) -> None:
         if (run := self._run_of(order.key)) is not None:
-            run.say(order.text)
+            run.say(order.text, order.at)
 
     def _suspend(self, order: Suspend) -> None:
         if (run := self._run_of(order.key)) is not None:

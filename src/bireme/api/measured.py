@@ -70,9 +70,10 @@ def curves_of_job(
     return found
 
 
-def curves_of_subject(series: Series, subject: Subject, metrics: Sequence[str], span: Span) -> list[Curve]:
-    """Of one node or GPU."""
-    return _read(series, [subject], _by_subject(metrics)[subject.about], span)
+def curves_of_hardware(series: Series, subjects: Sequence[Subject], metrics: Sequence[str], span: Span) -> list[Curve]:
+    """Of nodes, or of GPUs."""
+    asked = _by_subject(metrics)[subjects[0].about] if subjects else ()
+    return _read(series, subjects, asked, span.coarser_for(len(subjects) * len(asked)))
 
 
 def described(curves: Iterable[Curve], reduce: str) -> list[dict[str, Any]]:

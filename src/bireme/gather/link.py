@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -80,7 +81,7 @@ class Link:
         try:
             writer.write(m.encode(self._hello(token)))
             splitter = m.FrameSplitter()
-            welcome = await self._first(reader, splitter)
+            welcome, more = await self._first(reader, splitter)
             self._spool.confirm(welcome.kept)
             self._sent, self._told_devices = welcome.kept, None
             self._paced(welcome.interval_s)
@@ -89,13 +90,7 @@ class Link:
             if welcome.kept != self._kept:
                 log.info("the daemon has rounds up to %d", welcome.kept)
             self._kept = welcome.kept
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self._send(writer))
-                both.create_task(self._listen(reader, splitter))
-        except* LeaveError as group:
-            raise LeaveError from group
-        except* (OSError, EOFError, m.ProtocolError) as group:
-            raise EOFError(str(group.exceptions[0])) from group
+            await _until_one_ends(self._send(writer), self._listen(reader, splitter, more))
         finally:
             self.is_heard = False
             writer.close()
@@ -110,15 +105,16 @@ class Link:
             token=token,
         )
 
-    async def _first(self, reader: asyncio.StreamReader, splitter: m.FrameSplitter) -> m.Welcome:
-        while True:
-            for body in splitter.feed(await _some(reader)):
-                said = m.read_said(body)
-                if isinstance(said, m.Refused):
-                    raise m.ProtocolError(said.why)
-                if not isinstance(said, m.Welcome):
-                    raise m.ProtocolError("the daemon did not answer the hello")
-                return said
+    async def _first(self, reader: asyncio.StreamReader, splitter: m.FrameSplitter) -> tuple[m.Welcome, list[bytes]]:
+        """The welcome, and what came together with it."""
+        while not (bodies := splitter.feed(await _some(reader))):
+            pass
+        said = m.read_said(bodies[0])
+        if isinstance(said, m.Refused):
+            raise m.ProtocolError(said.why)
+        if not isinstance(said, m.Welcome):
+            raise m.ProtocolError("the daemon did not answer the hello")
+        return said, bodies[1:]
 
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -133,10 +129,12 @@ class Link:
                 self._sent = told.no
             await self._new.wait()
 
-    async def _listen(self, reader: asyncio.StreamReader, splitter: m.FrameSplitter) -> None:
+    async def _listen(self, reader: asyncio.StreamReader, splitter: m.FrameSplitter, bodies: list[bytes]) -> None:
+        """`bodies`: what was said already."""
         while True:
-            for body in splitter.feed(await _some(reader)):
+            for body in bodies:
                 await self._obey(m.read_said(body))
+            bodies = splitter.feed(await _some(reader))
 
     async def _obey(self, said: m.AnySaid) -> None:
         if isinstance(said, m.Kept):
@@ -148,6 +146,23 @@ class Link:
                 await self._moved(said.metrics)
         elif isinstance(said, m.Leave):
             raise LeaveError
+
+
+async def _until_one_ends(*sides: Coroutine[Any, Any, None]) -> None:
+    """Ends the others with it, and raises what ended it; that somebody is to leave before anything else.
+
+    Not a TaskGroup: that of Python 3.11 takes a cancel that comes as one of its tasks fails for its own.
+    """
+    tasks = [asyncio.create_task(side) for side in sides]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    errors = [error for task in done if (error := task.exception()) is not None]
+    for error in sorted(errors, key=lambda error: not isinstance(error, LeaveError)):
+        raise error
 
 
 async def _some(reader: asyncio.StreamReader) -> bytes:

@@ -106,10 +106,8 @@ class TaskSampler:
             orphans[task.keeper] = task
         orphans.pop(0, None)
         found: dict[OwnedTask, list[Process]] = {task: [] for task in tasks}
-        for process in table.values():
-            owner = _owner(process, table, roots, orphans)
-            if owner is not None:
-                found[owner].append(process)
+        for pid, owner in _owners(table, roots, orphans).items():
+            found[owner].append(table[pid])
         return found
 
     def _table(self, tasks: Iterable[OwnedTask]) -> dict[int, Process]:
@@ -151,19 +149,27 @@ class TaskSampler:
         )
 
 
-def _owner(
-    process: Process, table: Mapping[int, Process], roots: Mapping[int, OwnedTask], orphans: Mapping[int, OwnedTask]
-) -> OwnedTask | None:
-    """The nearest above it that is a task's first process, or a keeper."""
-    pid, steps = process.pid, 0
-    while pid not in roots:
-        if pid in orphans:
-            return orphans[pid] if steps else None  # the keeper itself is nobody's
-        above = table.get(pid)
-        if above is None or above.parent <= 1 or steps > len(table):
-            return None
-        pid, steps = above.parent, steps + 1
-    return roots[pid]
+def _owners(
+    table: Mapping[int, Process], roots: Mapping[int, OwnedTask], orphans: Mapping[int, OwnedTask]
+) -> dict[int, OwnedTask]:
+    """By pid: whose it is, by the nearest above it that is a task's first process, or a keeper.
+
+    Each process is looked at once, however deep the tree is that a user makes.
+    """
+    known: dict[int, OwnedTask | None] = {**orphans, **roots}
+    """Whose it is that is below, or is, this one; None: nobody's."""
+    for pid in table:
+        way = []
+        while pid not in known:
+            known[pid] = None  # who comes by here again goes in a circle: parents that changed while it was looked at
+            way.append(pid)
+            process = table.get(pid)
+            if process is None or process.parent <= 1:
+                break
+            pid = process.parent
+        known.update(dict.fromkeys(way, known[pid]))
+    keepers = orphans.keys() - roots.keys()  # are nobody's themselves
+    return {pid: owner for pid in table if pid not in keepers and (owner := known[pid]) is not None}
 
 
 def _frame(node: str, rows: Sequence[tuple[OwnedTask, Mapping[str, Value]]]) -> Frame:

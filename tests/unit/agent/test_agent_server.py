@@ -72,6 +72,21 @@ def test_a_script_killed_by_a_signal_says_so(daemon: DaemonEnd, tmp_path: Path) 
     assert daemon.expect("batch_ended")["status"]["signal"] == signal.SIGUSR1
 
 
+def test_a_notice_is_written_once_and_given_again_in_the_same_words_once_more(
+    daemon: DaemonEnd, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    daemon.start_job(1, "#!/bin/bash\necho runs\nsleep 1000\n", out)
+    daemon.expect("launched")
+    until(lambda: out.exists() and out.read_text() == "runs\n", "the script to start")
+    for no, at in enumerate((100.0, 100.0, 250.5, 100.0), 1):  # as after a restart of the daemon, and again
+        daemon.send(op="tell", job=1, gen=1, text="its GPU is idle", at=at, no=100 + no)
+    daemon.send(op="tell", job=1, gen=1, text="the last one", at=300.0, no=200)
+    until(lambda: "the last one" in out.read_text(), "the lines to be written")
+    said = [line.partition(": *** JOB 1 ON ")[2].partition(": ")[2] for line in out.read_text().splitlines()[1:]]
+    assert said == ["its GPU is idle ***", "its GPU is idle ***", "the last one ***"]
+
+
 def test_the_same_order_again_starts_nothing(daemon: DaemonEnd, tmp_path: Path) -> None:
     script = "#!/bin/bash\necho x >> count\nsleep 1000\n"
     daemon.start_job(1, script, tmp_path / "out")

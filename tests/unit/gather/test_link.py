@@ -11,7 +11,7 @@ import pytest
 
 from bireme.gather import link as linking
 from bireme.gather import messages as m
-from bireme.gather.link import Link
+from bireme.gather.link import LeaveError, Link
 from bireme.gather.spool import Spool
 
 Answer = Callable[[int, asyncio.StreamWriter], None]
@@ -38,9 +38,8 @@ async def spoken(folder: Path, answer: Answer, times: int) -> None:
     talking = asyncio.create_task(Link(dial, Spool(folder), "n1", lambda _: None, _nowhere).run())
     await asyncio.wait((talking, asyncio.create_task(enough.wait())), return_when=asyncio.FIRST_COMPLETED)
     assert not talking.done()
-    while not talking.done():  # one that comes together with the end of a connection is not heard
-        talking.cancel()
-        await asyncio.sleep(0)
+    talking.cancel()
+    await asyncio.wait((talking,))
     server.close()
 
 
@@ -71,3 +70,60 @@ def test_a_daemon_that_cuts_off_after_every_welcome_is_told_of_once(
 
     run(spoken(tmp_path, answer, 6))
     assert len(said()) == 2, said()
+
+
+class Wire:
+    """A daemon's end of connections, without a socket: what it says comes in one read."""
+
+    def __init__(self, *said: m.Said) -> None:
+        self._said = b"".join(map(m.encode, said))
+        self.readers: list[asyncio.StreamReader] = []
+
+    async def dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
+        reader = asyncio.StreamReader()
+        reader.feed_data(self._said)
+        self.readers.append(reader)
+        return reader, _Deaf(), ""  # type: ignore[return-value]
+
+
+class _Deaf:
+    def write(self, data: bytes) -> None:
+        return None
+
+    async def drain(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+def test_what_comes_together_with_the_welcome_is_heard(tmp_path: Path) -> None:
+    async def story() -> list[float]:
+        paces: list[float] = []
+        wire = Wire(m.Welcome(interval_s=10.0), m.Pace(interval_s=3.0), m.Leave())
+        with pytest.raises(LeaveError):
+            await Link(wire.dial, Spool(tmp_path), "n1", paces.append, _nowhere).run()
+        return paces
+
+    assert asyncio.run(story()) == [10.0, 3.0]
+
+
+@pytest.mark.parametrize("later", range(8))
+def test_a_cancel_that_comes_with_the_end_of_a_connection_is_heard(tmp_path: Path, later: int) -> None:
+    """`later`: so many turns of the loop after it."""
+
+    async def story() -> None:
+        wire = Wire(m.Welcome())
+        link = Link(wire.dial, Spool(tmp_path), "n1", lambda _: None, _nowhere)
+        talking = asyncio.create_task(link.run())
+        while not link.is_heard:
+            await asyncio.sleep(0)
+        wire.readers[0].feed_eof()
+        for _ in range(later):
+            await asyncio.sleep(0)
+        talking.cancel()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert talking.cancelled()
+
+    asyncio.run(story())

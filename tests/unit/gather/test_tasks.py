@@ -8,12 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bireme.gather.messages import Frame, Value
 from bireme.gather.owners import OwnedTask
-from bireme.gather.tasks import TaskSampler
+from bireme.gather.processes import Process
+from bireme.gather.tasks import TaskSampler, _owners
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -152,3 +154,31 @@ time.sleep(600)
     assert 5 << 20 <= (used["io_written"] or 0) < 6 << 20
     assert 64 <= (used["memory"] or 0) <= 200
     assert used["processes"] == 1
+
+
+class Counted(dict[int, Process]):
+    """A table of processes that counts how often it is asked."""
+
+    asked = 0
+
+    def get(self, *words: Any) -> Any:
+        self.asked += 1
+        return super().get(*words)
+
+
+def process(pid: int, parent: int) -> Process:
+    return Process(pid, parent, 0, "S", 1, 0.0, 0.0, 0, 0.0, 0.0, 0, 0)
+
+
+@pytest.mark.parametrize("downwards", [True, False], ids=["parents first", "children first"])
+def test_a_chain_of_thousands_of_processes_is_walked_over_once(downwards: bool) -> None:
+    chain = [process(10, 1), process(20, 10), *(process(pid, pid - 1) for pid in range(21, 10_021))]
+    table = Counted({each.pid: each for each in (chain if downwards else reversed(chain))})
+    owners = _owners(table, {20: FIRST}, {10: FIRST})
+    assert owners == dict.fromkeys(range(20, 10_021), FIRST)
+    assert table.asked <= 2 * len(table)
+
+
+def test_parents_that_go_in_a_circle_are_nobodys() -> None:
+    table = {pid: process(pid, parent) for pid, parent in ((40, 41), (41, 42), (42, 41), (20, 10), (21, 20))}
+    assert _owners(table, {20: FIRST}, {10: FIRST}) == {20: FIRST, 21: FIRST}

@@ -125,9 +125,12 @@ class Signal(JobOrder, tag="signal", kw_only=True):
 
 
 class Tell(JobOrder, tag="tell", kw_only=True):
-    """Write a line into its output: of its script, or where it has none of its steps. The same one is written once."""
+    """Write a line into its output: of its script, or where it has none of its steps. One of the same time and words is
+    written once: orders come again after every reconnect."""
 
     text: str
+    at: float = 0.0
+    """0: by a daemon of an earlier release."""
 
 
 class Suspend(JobOrder, tag="suspend"):

@@ -17,7 +17,7 @@ from bireme.core.model.refusals import Refusal, Why
 from bireme.core.telemetry.curves import Curve
 from bireme.core.telemetry.exported import sums_by_job
 from bireme.core.telemetry.exposition import MEDIA
-from bireme.core.telemetry.metrics import BY_NAME, METRICS, About
+from bireme.core.telemetry.metrics import BY_NAME, METRICS
 from bireme.core.telemetry.subjects import Subject
 from bireme.ports import HistoryQuery, Series, SeriesError, Telemetry
 
@@ -94,7 +94,7 @@ async def metrics_page(api: Context, request: Request) -> Response:
     "/v1/telemetry/series",
     job="Curves of this job: of its GPUs while it had them, and of its tasks.",
     generation="Only of this start of the job.",
-    gpu="Curves of this GPU, by its UUID.",
+    gpu="Curves of this GPU, by its UUID; of each node that has one of that name, or with `node` of that one.",
     node="Curves of this node.",
     metrics="Which: names, with commas. Without: the usual ones.",
     start="From when (seconds since the epoch). Without: the job's start; of a GPU or a node an hour ago.",
@@ -107,8 +107,8 @@ async def read_series(api: Context, request: Request) -> Response:
     """Curves, null where nothing was measured."""
     series = _series(api)
     asked = [name for name in ("job", "gpu", "node") if request.query_params.get(name)]
-    if len(asked) != 1:
-        raise ProblemError(400, "one of job, gpu and node says of what")
+    if len(asked) != 1 and asked != ["gpu", "node"]:
+        raise ProblemError(400, "one of job, gpu and node says of what; gpu and node together of which GPU")
     of = asked[0]
     metrics = words(request, "metrics") or _DEFAULT[of]
     reduce = request.query_params.get("reduce") or "band"
@@ -146,14 +146,21 @@ async def _of_hardware(
         raise Refusal(Why.ACCESS_DENIED)
     name, now = request.query_params[of], api.now()
     span = _span(request, now - _LAST_S, now)
-    node = name
     if of == "gpu":
-        known = {gpu.uuid: gpu.node for gpu in await _telemetry(api).gpus()}
-        held = await api.in_thread(request, lambda: series.holdings(uuid=name)) if name not in known else []
-        node = known.get(name) or (held[-1].node if held else "")
-    about: About = "gpu" if of == "gpu" else "node"
-    subject = Subject(about, node, name)
-    return await _read(api, request, partial(measured.curves_of_subject, series, subject, metrics, span)), span
+        subjects = [Subject("gpu", node, name) for node in await _nodes_of(api, request, series, name)]
+    else:
+        subjects = [Subject("node", name, name)]
+    return await _read(api, request, partial(measured.curves_of_hardware, series, subjects, metrics, span)), span
+
+
+async def _nodes_of(api: Context, request: Request, series: Series, uuid: str) -> list[str]:
+    """Virtual nodes of one machine may all have the same GPU. One that is gone is known by who had it."""
+    if node := request.query_params.get("node"):
+        return [node]
+    found = {gpu.node for gpu in await _telemetry(api).gpus() if gpu.uuid == uuid}
+    if not found:
+        found = {held.node for held in await api.in_thread(request, lambda: series.holdings(uuid=uuid))}
+    return sorted(found)
 
 
 async def _read(api: Context, request: Request, work: Callable[[], list[Curve]]) -> list[Curve]:

@@ -72,7 +72,7 @@ def _told(state: State, notice: IdleNotice) -> Iterator[c.Command]:
     job = state.holding.get(notice.job_id)
     if job is not None and isinstance(job.phase, Running) and notice.phase is _GIVEN:
         nodes = job.phase.allocation.node_names[:1]
-        yield c.TellJob(job.id, job.generation, nodes, notice_text(notice))
+        yield c.TellJob(job.id, job.generation, nodes, notice_text(notice), notice.given_at)
 
 
 # -- what happens to the job -----------------------------------------------------------------------------------------

@@ -118,12 +118,14 @@ class EndReplica:
 @dataclass(frozen=True, slots=True)
 class TellJob:
     """Write a line into the output of a job that runs: of its script, or where it has none of its steps. Said twice, it
-    is written once."""
+    is written once; the same words of another time are another line."""
 
     job_id: int
     generation: int
     nodes: tuple[str, ...]
     text: str
+    at: float
+    """When there was a reason to say it."""
 
 
 Command = (

@@ -258,7 +258,7 @@ class CrewEngine(ABC):
         """Said again after every reconnect: agents write it once."""
         key = (command.job_id, command.generation)
         for node in command.nodes:
-            self._order(node, ("tell", key), Tell(job=key[0], gen=key[1], text=command.text))
+            self._order(node, ("tell", key), Tell(job=key[0], gen=key[1], text=command.text, at=command.at))
 
     def _suspend_job(self, command: c.SuspendJob) -> None:
         self._pace(command, Suspend)
