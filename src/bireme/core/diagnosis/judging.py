@@ -56,6 +56,7 @@ class _Weighed:
     clue: Clue
     weight: int
     is_outlived: bool
+    is_surely_outlived: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class _Contender:
 def judge(clues: Iterable[Clue], causes: Mapping[str, Cause]) -> Diagnosis:
     """`causes`: the published list."""
     contenders = _contenders(reread(list(clues)), causes)
-    standing = [each for each in contenders if not each.best.is_outlived and not _is_only_a_warning(each)]
+    standing = _of_those(contenders)
     left_out = tuple(_why_left_out(each) for each in contenders if each not in standing)[:_MOST_OTHERS]
     if not standing:
         return _unknown(causes, left_out)
@@ -90,13 +91,23 @@ def judge(clues: Iterable[Clue], causes: Mapping[str, Cause]) -> Diagnosis:
         cause=first.cause,
         summary=_summary(first),
         confidence=sure,
-        why_so_sure=_basis(best, rivals),
+        why_so_sure=_basis(first, rivals),
         evidence=tuple(each.clue.line for each in first.told[:_MOST_QUOTED]),
         actions=best.rule.actions or first.cause.actions,
         others=tuple(_beside(each, first) for each in rest[:_MOST_OTHERS]),
         ruled_out=left_out,
         collect=() if sure == "high" else _COLLECT,
     )
+
+
+def _of_those(contenders: Sequence[_Contender]) -> list[_Contender]:
+    """Those that may be why: what was not outlived. Where that says no more than that it is over, also what was only
+    likely outlived: output that was written late looks like progress after an error."""
+    standing = [each for each in contenders if not each.best.is_outlived and not _is_only_a_warning(each)]
+    if all(each.best.weight <= _WEIGHT["symptom"] for each in standing):
+        doubted = (each for each in contenders if each.best.is_outlived and not each.best.is_surely_outlived)
+        standing += [each for each in doubted if each.best.weight >= _WEIGHT["general"]]
+    return standing
 
 
 def _contenders(clues: Sequence[Clue], causes: Mapping[str, Cause]) -> list[_Contender]:
@@ -106,7 +117,8 @@ def _contenders(clues: Sequence[Clue], causes: Mapping[str, Cause]) -> list[_Con
     for place, clue in enumerate(clues):
         if clue.rule.role not in SIGNS and not (clue.rule.role == "exception" and clue.line in known):
             weight = _MILD_WEIGHT if is_mild(clue) else _WEIGHT[clue.rule.role]
-            by_cause[clue.rule.cause].append(_Weighed(clue, weight, place in gone))
+            is_outlived = place in gone.likely or place in gone.surely
+            by_cause[clue.rule.cause].append(_Weighed(clue, weight, is_outlived, place in gone.surely))
     return [_Contender(causes[name], tuple(sorted(told, key=_standing))) for name, told in sorted(by_cause.items())]
 
 
@@ -139,11 +151,15 @@ def _moment(line: Line) -> tuple[bool, float, int, str, int]:
 
 def _leads(cause: _Contender, effect: _Contender) -> bool:
     """Whether the one explains the other: it is known to, it is told as clearly or was before, and not long after."""
-    if effect.cause.id not in cause.cause.leads_to or cause.best.is_outlived:
+    if effect.cause.id not in cause.cause.leads_to or cause.best.is_outlived > effect.best.is_outlived:
         return False
     if cause.best.weight >= effect.best.weight:
         return not _is_long_before(effect.line, cause.line)
-    return cause.best.weight >= _WEIGHT["general"] and _is_before(cause.line, effect.line)
+    if not _is_before(cause.line, effect.line):
+        return False
+    # A warning just before an error of which it is a known reason is that reason.
+    is_warned = cause.best.weight == _MILD_WEIGHT and not _is_apart(cause.line, effect.line)
+    return is_warned or cause.best.weight >= _WEIGHT["general"]
 
 
 def _is_before(line: Line, other: Line) -> bool:
@@ -165,7 +181,11 @@ def _is_another_story(contender: _Contender, first: _Contender) -> bool:
     """Something else went wrong too, not in the same breath, and the one does not explain the other."""
     if contender.best.weight < _WEIGHT["general"] or _leads(first, contender):
         return False
-    line, other = contender.line, first.line
+    return _is_apart(contender.line, first.line)
+
+
+def _is_apart(line: Line, other: Line) -> bool:
+    """Whether they were not written in the same breath, or nobody knows."""
     if line.at is not None and other.at is not None:
         return abs(line.at - other.at) > _ONE_BREATH_S
     return line.file != other.file or abs(line.order - other.order) > _ONE_BREATH_LINES
@@ -181,7 +201,7 @@ def _confidence(first: _Contender, rivals: Sequence[_Contender], rest: Sequence[
     most = [_CERTAINTY[clue.rule.role], clue.sure]
     if any(_is_another_story(each, first) for each in rest):
         most.append("medium")
-    if first.best.weight == _MILD_WEIGHT:
+    if first.best.weight == _MILD_WEIGHT or first.best.is_outlived:
         most.append("low")
     if rivals:
         most.append("medium" if clue.rule.role == "cause" else "low")
@@ -196,7 +216,8 @@ def _summary(first: _Contender) -> str:
     return said if said.endswith((".", "!", "?")) else f"{said}."
 
 
-def _basis(best: Clue, rivals: Sequence[_Contender]) -> str:
+def _basis(first: _Contender, rivals: Sequence[_Contender]) -> str:
+    best, is_doubted = first.best.clue, first.best.is_outlived
     said = {
         "cause": "a line names it",
         "general": "a line names what went wrong at last, not what led to it",
@@ -206,6 +227,8 @@ def _basis(best: Clue, rivals: Sequence[_Contender]) -> str:
     }[best.rule.role]
     if best.sure != best.rule.sure:
         said += ", in a file that anybody may have written"
+    if is_doubted:
+        said += ", but what looks like progress stands after it"
     return said + (f"; {rivals[0].cause.title.lower()} is told as clearly" if rivals else "")
 
 

@@ -2,7 +2,8 @@
 
 A program went on if enough signs of progress, or a sign that it came to its end, stand after the error in the same
 file; or if a long quiet stretch follows in which no rule knows a line, and other errors after that. One or two signs
-are not enough: the other ranks of a gang write a little more while one is already dead.
+are not enough: the other ranks of a gang write a little more while one is already dead. Progress of another rank, where
+ranks are known, is none of this one.
 Invariant: only lines of output are ever outlived; what the kernel, a device or the scheduler says stands.
 """
 
@@ -12,6 +13,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bireme.core.diagnosis.model import SIGNS, Clue, Line
 
@@ -26,34 +28,66 @@ _MILD = re.compile(
 _NOT_MILD = re.compile(r"slurmstepd: error|srun: error|\bkubelet\b|Xid|Traceback|failed to (?:bind|listen)")
 
 
-def outlived(clues: Sequence[Clue]) -> frozenset[int]:
-    """The places, in `clues`, of those that the program outlived."""
-    progress: dict[str, list[int]] = defaultdict(list)
-    finish: dict[str, int] = defaultdict(lambda: -1)
-    errors: dict[str, list[int]] = defaultdict(list)
+@dataclass(frozen=True, slots=True)
+class Outlived:
+    """Places, in a list of clues, of those that the program outlived."""
+
+    surely: frozenset[int]
+    """It came to its end after them, or other errors followed after a long quiet."""
+    likely: frozenset[int]
+    """It wrote of its progress after them; or wrote of it before, and it came out late: what a program writes to its
+    standard output waits in a buffer while its errors do not."""
+
+
+def outlived(clues: Sequence[Clue]) -> Outlived:
+    signs = _Signs()
     for clue in clues:
-        line = clue.line
-        if not is_output(line):
-            continue
-        if clue.rule.role == "progress":
-            progress[line.file].append(line.order)
-        elif clue.rule.role == "finish":
-            finish[line.file] = max(finish[line.file], line.order)
-        elif clue.rule.role in ("cause", "general", "exception"):
-            errors[line.file].append(line.order)
-    for orders in (*progress.values(), *errors.values()):
-        orders.sort()
-    return frozenset(
-        place
-        for place, clue in enumerate(clues)
-        if is_output(clue.line)
-        and clue.rule.role not in SIGNS
-        and (
-            len(progress[clue.line.file]) - bisect_right(progress[clue.line.file], clue.line.order) >= ENOUGH_PROGRESS
-            or finish[clue.line.file] > clue.line.order
-            or _is_before_quiet(clue.line.order, errors[clue.line.file])
-        )
-    )
+        if is_output(clue.line):
+            signs.add(clue)
+    signs.sort()
+    mine = [
+        (place, clue.line) for place, clue in enumerate(clues) if is_output(clue.line) and clue.rule.role not in SIGNS
+    ]
+    surely = frozenset(place for place, line in mine if signs.is_surely_outlived(line))
+    likely = frozenset(place for place, line in mine if signs.progress_after(line) >= ENOUGH_PROGRESS)
+    return Outlived(surely, likely - surely)
+
+
+class _Signs:
+    """Where progress, ends and errors stand, by file."""
+
+    def __init__(self) -> None:
+        self._progress: dict[tuple[str, int | None], list[int]] = defaultdict(list)
+        """By rank too, where it is known: that others went on says nothing of this one."""
+        self._progress_of_all: dict[str, list[int]] = defaultdict(list)
+        self._finish: dict[str, int] = {}
+        self._errors: dict[str, list[int]] = defaultdict(list)
+
+    def add(self, clue: Clue) -> None:
+        line, role = clue.line, clue.rule.role
+        if role == "progress":
+            self._progress[line.file, line.rank].append(line.order)
+            self._progress_of_all[line.file].append(line.order)
+        elif role == "finish":
+            self._finish[line.file] = max(self._finish.get(line.file, line.order), line.order)
+        elif role in ("cause", "general", "exception"):
+            self._errors[line.file].append(line.order)
+
+    def sort(self) -> None:
+        for orders in (*self._progress.values(), *self._progress_of_all.values(), *self._errors.values()):
+            orders.sort()
+
+    def is_surely_outlived(self, line: Line) -> bool:
+        return self._finish.get(line.file, -1) > line.order or _is_before_quiet(line.order, self._errors[line.file])
+
+    def progress_after(self, line: Line) -> int:
+        if line.rank is None:
+            return _after(self._progress_of_all[line.file], line.order)
+        return sum(_after(self._progress.get((line.file, rank), ()), line.order) for rank in (line.rank, None))
+
+
+def _after(orders: Sequence[int], order: int) -> int:
+    return len(orders) - bisect_right(orders, order)
 
 
 def _is_before_quiet(order: int, errors: Sequence[int]) -> bool:
