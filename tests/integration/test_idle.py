@@ -130,7 +130,7 @@ def test_the_idle_job_is_told_and_requeued_and_the_busy_one_is_left_alone(cluste
     output = Path(cluster.work) / f"{name}.out"
     line = until(lambda: text if "GPU" in (text := output.read_text()) else None, "its output does not say it")
     assert f"slurmstepd: warning: *** JOB {lazy} ON n1: its GPU was below 5% for " in line
-    assert "(policy idle.toml [train]): it will be requeued in 10 seconds unless they are used ***" in line
+    assert "(policy idle.toml [train]): it will be requeued in 10 seconds unless it is used ***" in line
 
     cluster.kill_daemon()  # between the notice and what comes of it
     cluster.up_again()

@@ -115,6 +115,29 @@ def told_anew(cluster: Cluster, job_id: int) -> None:
     until(lambda: True if report(cluster, job_id)[0]["kept"] else None, f"no digest of job {job_id} is made")
 
 
+def test_a_report_of_a_requeued_job_has_all_its_starts_and_their_sum(cluster: Cluster) -> None:
+    job_id = gated(cluster, "--gpus=1", "--requeue", "--job-name=again")
+    with_gpus(cluster, job_id)
+    cluster.run("scontrol", "requeue", str(job_id))
+
+    def requeued() -> dict[str, Any] | None:
+        (job,) = report(cluster, job_id)
+        return job if job["state"] == "RUNNING" and job["starts"] else None
+
+    until(requeued, f"job {job_id} does not run again")
+    with_gpus(cluster, job_id)
+    finish(cluster, job_id)
+    over(cluster, job_id)
+    (job,) = report(cluster, job_id)
+    (earlier,) = job["starts"]
+    assert earlier["state"] == "REQUEUED"
+    assert earlier["efficiency"]["gpu_use"] == pytest.approx(40.0, rel=0.2), "its digest is its own"
+    assert job["sum"]["starts"] == 2
+    assert job["sum"]["gpu_held_s"] == earlier["efficiency"]["gpu_held_s"] + job["efficiency"]["gpu_held_s"]
+    text = cluster.bireme("report", str(job_id)).stdout
+    assert "Above is its latest start; it was started 2 times:" in text, text
+
+
 def test_a_report_says_which_gpus_a_job_used_and_which_it_did_not(cluster: Cluster) -> None:
     job_id = gated(cluster, "--gpus=2", "--mem=512", "--job-name=train")
     running = with_gpus(cluster, job_id)

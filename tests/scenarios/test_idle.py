@@ -134,7 +134,7 @@ def test_dry_run_says_and_does_nothing() -> None:
 def test_notify_only_tells() -> None:
     world = lazy_world("notify")
     world.idles("lazy", TWO_HOURS)
-    assert world.idle_notices()["lazy"].endswith("(policy idle.toml [train]): use them, or end the job")
+    assert world.idle_notices()["lazy"].endswith("(policy idle.toml [train]): use it, or end the job")
     world.wait(86_000)
     world.idles("lazy", TWO_HOURS + 86_000)
     world.expect()
@@ -192,7 +192,7 @@ def test_who_could_never_run_there_is_not_moved() -> None:
     world.expect(lazy="runs n1")
     world.wait(3 * HOUR)
     world.idles("lazy", TWO_HOURS)
-    assert world.idle_notices()["lazy"].endswith("use them, or end the job")
+    assert world.idle_notices()["lazy"].endswith("use it, or end the job")
 
 
 @pytest.mark.parametrize(

@@ -304,6 +304,28 @@ def test_a_heterogeneous_job_waits_as_one() -> None:
     assert not sooner(world, "het"), "the other component needs a node of its own, whatever this one does"
 
 
+def test_components_that_never_fit_at_one_moment_are_called_that_and_not_late() -> None:
+    world = Scenario("1x8")
+    world.submit_het("het", {"cpus": 6, "time_s": HOUR}, {"cpus": 6, "time_s": HOUR})
+    answer = why(world, "het")
+    assert (answer.expected.certainty, answer.components) == (Certainty.NEVER_TOGETHER, 2)
+    assert answer.expected.slots_before == 0
+
+
+def test_a_component_that_has_no_room_for_days_is_beyond_the_window() -> None:
+    world = Scenario("2x8")
+    world.submit("long", cpus=8, time_s=72 * HOUR)
+    world.submit_het("het", {"cpus": 4, "time_s": HOUR}, {"cpus": 8, "nodes": 2, "time_s": HOUR})
+    assert why(world, "het").expected.certainty is Certainty.BEYOND_WINDOW
+
+
+def test_a_heterogeneous_job_does_not_stand_behind_itself() -> None:
+    world = Scenario("2x8")
+    world.submit("running", cpus=8, time_s=HOUR)
+    world.submit_het("het", {"cpus": 8, "time_s": HOUR}, {"cpus": 8, "time_s": HOUR})
+    assert why(world, "het").expected.slots_before == 0
+
+
 def test_the_parts_of_a_priority_add_up() -> None:
     weights = PrioritySettings(multifactor=True, weight_age=1000, weight_job_size=5000)
     world = Scenario("1x8", settings=Settings(priority=weights, memory_is_consumable=False))

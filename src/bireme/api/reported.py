@@ -61,7 +61,7 @@ def had_of(record: Record, now: float) -> Had:
         memory_mib=int(tres.get("mem") or 0),
         gpus=int(tres.get("gres/gpu") or 0),
         cpu_s=float(usage.get("user_cpu_s") or 0) + float(usage.get("system_cpu_s") or 0) if counted else None,
-        rss_mib=_rss_mib(usage) if counted else None,
+        rss_mib=(_rss_mib(usage) or None) if counted else None,  # no process has none: nobody looked in time
     )
 
 

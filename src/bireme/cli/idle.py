@@ -14,6 +14,7 @@ from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable
 from bireme.commands.reports import make_stamp
 from bireme.commands.voice import refused_by_daemon, run_command
+from bireme.core.explain.wording import counted
 from bireme.slurm.formats.visible import visible_values
 from bireme.slurm.sizes import format_memory
 from bireme.slurm.times import format_elapsed
@@ -68,9 +69,10 @@ def text_of(told: Record, stamp: Callable[[float], str]) -> Iterator[str]:
     if idle:
         yield from _table([_HEAD, *(_row(job, told, stamp) for job in idle)])
         yield ""
-        yield from _pool(told["pool"], told["jobs"])
+        yield from _pool(told["pool"])
     else:
-        yield "No job is idle."
+        unknown = any(job["stage"] == "unknown" for job in told["jobs"])
+        yield "No job is known to be idle." if unknown or told["problem"] else "No job is idle."
     for stage, title in _REST:
         jobs = [job for job in told["jobs"] if job["stage"] == stage]
         if jobs:
@@ -78,7 +80,7 @@ def text_of(told: Record, stamp: Callable[[float], str]) -> Iterator[str]:
             yield from _table([(f"  {job['label']}", job["user"], job["why"]) for job in jobs])
     busy = [job for job in told["jobs"] if job["stage"] == "busy"]
     if busy:
-        yield f"\nIn use: {sum(job['gpus'] for job in busy)} GPUs of {_count(len(busy), 'job')}."
+        yield f"\nIn use: {counted(sum(job['gpus'] for job in busy), 'GPU')} of {counted(len(busy), 'job')}."
 
 
 def _row(job: Record, told: Record, stamp: Callable[[float], str]) -> tuple[str, ...]:
@@ -108,26 +110,23 @@ def _then(job: Record, told: Record, stamp: Callable[[float], str]) -> str:
     return f"{comes} {stamp(job['hit_at'])} (in {format_elapsed(away)}){instead}"
 
 
-def _pool(pool: Record, jobs: Sequence[Record]) -> Iterator[str]:
-    yield (
-        f"{pool['gpus_idle']} of {pool['gpus']} GPUs in jobs are idle: {pool['wasted_gpu_hours']:g} GPU-hours so far."
-    )
+def _pool(pool: Record) -> Iterator[str]:
+    are = "is" if pool["gpus_idle"] == 1 else "are"
+    idle = f"{pool['gpus_idle']} of {counted(pool['gpus'], 'GPU')} in jobs {are} idle"
+    yield f"{idle}: {pool['wasted_gpu_hours']:g} GPU-hours so far."
     if not pool["gpus_freed"]:
         return
     until = f"{pool['wins_gpu_hours']:g} GPU-hours until their time limits"
-    endless = f"; {_count(len(pool['endless']), 'job')} of them without a limit" if pool["endless"] else ""
-    yield f"Those whose time has come would free {pool['gpus_freed']} GPUs, {until}{endless}."
+    endless = f"; {counted(len(pool['endless']), 'job')} of them without a limit" if pool["endless"] else ""
+    yield f"Those whose time has come would free {counted(pool['gpus_freed'], 'GPU')}, {until}{endless}."
     starts = pool["would_start"]
     if starts is not None:
         named = ", ".join(map(str, starts[:20])) + (f" and {len(starts) - 20} more" if len(starts) > 20 else "")
-        yield f"Then would start: job {named}." if starts else "No waiting job would start for it."
+        jobs = "job" if len(starts) == 1 else "jobs"
+        yield f"Then would start: {jobs} {named}." if starts else "No waiting job would start for it."
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"

@@ -229,6 +229,12 @@ class _Page:
             case "beyond_window":
                 window = format_elapsed(int(expected["window_s"]))
                 return f"What it needs is not free within the next {window} (bf_window)."
+            case "never_together":
+                window = format_elapsed(int(expected["window_s"]))
+                return (
+                    f"Each of its {told['components']} components would have room within the next {window}, but never "
+                    "all of them at one moment: they start together or not at all. Ask for less, or for other nodes."
+                )
             case _:
                 return "It starts when all of its components fit at once; no slot is booked for that."
 
@@ -237,7 +243,7 @@ class _Page:
         for block in told["blocks"]:
             room = rooms.get(dict(block["facts"]).get("partition"))
             if block["reason"] in ("Resources", "Priority") and room is not None:
-                yield f"{block['reason']}: {self._room(room)}"
+                yield f"{block['reason']}: {self._room(room, told.get('components', 1) > 1)}"
             elif block["reason"] == "BeginTime" and (begin := dict(block["facts"]).get("at")):
                 yield f"BeginTime: not before {self._when(begin)}"
             else:
@@ -251,7 +257,8 @@ class _Page:
         if not told["blocks"]:
             yield "nothing: it is about to start"
 
-    def _room(self, room: Record) -> str:
+    def _room(self, room: Record, is_part: bool) -> str:
+        """`is_part`: of a heterogeneous job, whose other components need room at the same time."""
         name, able, long_enough = room["partition"], room["nodes_now"], room["nodes_long_enough"]
         text = f"needs {room['needs']}; {_count(able, 'node')} of {name} {_have(able)} that free now"
         if room["nodes_needed"] == 1 and able == 0:
@@ -265,7 +272,9 @@ class _Page:
             else:
                 text += ", but promised to others before its time limit would be over"
         elif room["fits_now"]:
-            text += ", but promised to others"
+            text += ", but not beside its other components" if is_part else ", but promised to others"
+        elif is_part:
+            text += "; its other components need room at the same moment"
         return text
 
     def _releases(self, expected: Record) -> Iterator[str]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 Answer = tuple[int, Any]
 Handler = Callable[[dict[str, Any]], Answer]
@@ -22,6 +23,8 @@ class FakeDaemon:
         self.home = home
         self.routes: dict[str, Answer | Handler] = {}
         self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.queries: list[tuple[str, dict[str, str]]] = []
+        """Of each request its path, and what stands behind the question mark."""
         self.closing = threading.Event()
 
     def refuse(
@@ -57,6 +60,8 @@ def serving(home: Path) -> Iterator[FakeDaemon]:
         def _answer(self, body: dict[str, Any]) -> None:
             route = f"{self.command} {self.path.partition('?')[0]}"
             daemon.requests.append((route, body))
+            path, _, query = self.path.partition("?")
+            daemon.queries.append((path, dict(parse_qsl(query))))
             if route.endswith("/hold-open"):
                 self._hold()
                 return

@@ -11,7 +11,7 @@ from typing import Any
 from bireme.cli.reporting import page, table, text
 from bireme.core.telemetry.advice import advice
 from bireme.core.telemetry.digest import Digest, GpuDigest, Level
-from bireme.core.telemetry.efficiency import Had, Tally, efficiency
+from bireme.core.telemetry.efficiency import Had, Sum, Tally, efficiency
 from bireme.slurm.formats.seff_lines import seff_lines, size_text
 from bireme.store.codec import all_fields
 
@@ -108,8 +108,47 @@ def test_the_text_of_a_job_names_its_gpus_and_advice() -> None:
     assert "  energy      1.00 kWh (GPUs)" in lines
     assert "  * 1 of 2 GPUs was never used: 1 would have been enough" in lines
     lines = list(text.of_jobs({"jobs": [told(digest=None)], "left_out": 3}, stamp))
-    assert "  GPUs        not measured of 2" in lines
+    assert "  GPUs        2, not measured" in lines
     assert "  Not measured: nobody." in lines
+
+
+def started_again(told: dict[str, Any]) -> dict[str, Any]:
+    """The same job after another start, which was ended, and of whose GPUs nothing was measured."""
+    had, both = replace(HAD, state="REQUEUED"), Sum()
+    both.add(had, efficiency(had, None), measured=False)
+    both.add(HAD, efficiency(HAD, DIGEST), measured=True)
+    names = ("gpu_unused_s", "gpu_unmeasured_s", "gpu_use", "cpu_use")
+    derived = {name: getattr(both, name) for name in names}
+    used = efficiency(had, None)
+    each = {"state": "REQUEUED", "had": all_fields(had), "efficiency": {**all_fields(used), "gpu_use": used.gpu_use}}
+    return {**told, "starts": [each], "starts_left_out": 0, "sum": {**all_fields(both), **derived}}
+
+
+def test_a_job_that_was_requeued_is_told_with_all_its_starts() -> None:
+    lines = list(text.of_jobs({"jobs": [started_again(told())], "left_out": 0}, stamp))
+    assert "  Above is its latest start; it was started 2 times:" in lines
+    assert lines[-2].endswith("01:00:00  REQUEUED, 2 GPUs: not measured")
+    assert lines[-1].startswith("    all starts: 02:00:00; 4.00 GPU-hours, 0.50 of them used, 2.00 not measured; ")
+    assert "Starts: 2, 02:00:00 together; the above is of the last" in list(seff_lines(started_again(told())))
+    assert "All starts" in page.of_jobs({"jobs": [started_again(told())], "left_out": 0}, stamp)
+
+
+def test_a_job_that_waits_again_is_told_by_its_earlier_starts() -> None:
+    waits = started_again(told(replace(HAD, start=None, end=None, state="PENDING"), None))
+    lines = list(text.of_jobs({"jobs": [waits], "left_out": 0}, stamp))
+    assert lines[1] == "  It waits again; it was started 2 times:"
+    assert "REQUEUED" in lines[2]
+
+
+def test_the_words_are_those_of_one_and_of_some() -> None:
+    one = replace(HAD, gpus=1)
+    idle = replace(DIGEST, gpus=DIGEST.gpus[1:])
+    lines = list(text.of_jobs({"jobs": [told(one, idle)], "left_out": 1}, stamp))
+    assert "  GPU         0.0% of 1, never used" in lines
+    assert "  * its GPU was never used" in lines
+    assert lines[-1].endswith("1 earlier task left out: name one (bireme report 42_7).")
+    some = list(text.of_jobs({"jobs": [told(replace(HAD, gpus=8))], "left_out": 0}, stamp))
+    assert "  GPUs        25.0% of 2 (of 8; the others were not measured), 1 never used" in some
 
 
 def test_the_text_of_many_says_first_how_much_is_known() -> None:

@@ -22,10 +22,11 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from tests.unit.cli.fake_daemon import FakeDaemon
 
+from bireme.cli.connection import make_transport
 from bireme.cli.main import main
 from bireme.cli.top.command import keys_of
 from bireme.cli.top.job_page import draw_job
-from bireme.cli.top.looking import JobPicture, Picture, Spark, spark_of, tail_of
+from bireme.cli.top.looking import JobPicture, Picture, Spark, Watch, spark_of, tail_of
 from bireme.cli.top.screen import draw, draw_help, real_use
 from bireme.cli.top.view import SORTS, View, pressed, shown_jobs
 
@@ -163,6 +164,35 @@ def test_the_page_of_a_job_fits_and_has_curves_tasks_and_the_log() -> None:
         log = shot(draw_job(job(4), page, width, height, only_log=True), width).splitlines()
         assert len(log) <= height
         assert f"line {100 - (height - 2)}" in log[1]
+
+
+def test_a_job_that_waits_again_has_no_curves_of_the_start_that_ended(daemon: FakeDaemon) -> None:
+    daemon.routes |= {
+        "GET /v1/ping": (200, ABOUT),
+        "GET /v1/nodes": (200, {"nodes": []}),
+        "GET /v1/jobs": (200, {"jobs": [job(4, generation=3), job(5, "PENDING", generation=2)]}),
+        "GET /v1/telemetry/now": (200, {"gpus": [], "problem": ""}),
+        "GET /v1/telemetry/series": (200, {"curves": [curve("gpu_sm_active", 10.0, 44.0)]}),
+    }
+    with make_transport() as transport:
+        watch = Watch(transport)
+        runs, waits = watch.picture().jobs
+        watch.refresh([4, 5], 100.0)
+        assert set(watch.picture().sparks) == {4}
+        assert len(watch.job(runs, 100.0, 10, 5).curves) == 1
+        page = watch.job(waits, 100.0, 10, 5)
+    assert page.curves == []
+    asked = [query for path, query in daemon.queries if path == "/v1/telemetry/series"]
+    assert {(query["job"], query["generation"]) for query in asked} == {("4", "3")}
+    text = shot(draw_job(waits, page, 140, 24, only_log=False))
+    assert "it waits again: nothing is measured of it now; bireme timeline 5 tells of its earlier starts" in text
+
+
+def test_nothing_is_added_up_of_gpus_that_do_not_tell_it() -> None:
+    mute = [gpu(f"n{no // 8}", no % 8) for no in range(400)]
+    text = shot(draw(Picture(ABOUT, [], [], mute), 24, 140, View()))
+    assert "not measured" in text
+    assert not re.search(r"\d+/\d+G|\d W", text), text
 
 
 def test_the_end_of_a_log_is_text_and_a_pipe_is_not_read(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from bireme.core.idle.shelves import policy_of
 from bireme.core.model.idling.policy import IdleAction, IdleMode, IdlePolicy
 from bireme.core.state.state import State
 from bireme.core.why.freed import started_if_ended
+from bireme.ports import Telemetry
 
 routes = Routes("telemetry")
 
@@ -36,19 +37,28 @@ async def idle_jobs(api: Context, request: Request) -> Response:
     if request.query_params.get("trial") != "0":
         starts = await api.aside(request, lambda: started_if_ended(state, hit, now)) if hit and state.pending else []
         starts = [job_id for job_id in starts if _sees(api, request, job_id)]
-    telemetry = api.service.telemetry()
-    problem = "telemetry.gather is off: nothing is measured" if telemetry is None else telemetry.problem
     return answer(
         {
             "now": now,
             "mode": policy.mode.value,
             "policy": policy.source if policy.mode is not IdleMode.OFF else "",
-            "problem": problem,
+            "problem": _why_unknown(api.service.telemetry()),
             "warnings": _warnings(state, policy) if not api.viewer(caller).hidden("partitions", "accounts") else [],
             "jobs": [asdict(each) for each in rows],
             "pool": _pool(rows, hit, starts),
         }
     )
+
+
+def _why_unknown(telemetry: Telemetry | None) -> str:
+    """What keeps figures of GPUs from being known; empty: nothing."""
+    if telemetry is None:
+        return "telemetry.gather is off: nothing is measured"
+    if telemetry.problem:
+        return telemetry.problem
+    if all(one.at is None for one in telemetry.newest_rounds()):
+        return "no figures came yet since the daemon started: ask again in some seconds"
+    return ""
 
 
 def _sees(api: Context, request: Request, job_id: int) -> bool:

@@ -36,6 +36,8 @@ routes = Routes("reports")
 
 MOST_JOBS = 50
 """Of an array, so many are told of: the latest."""
+MOST_STARTS = 20
+"""Of a job that was requeued, so many earlier starts are listed: the latest. All are in the sum."""
 MOST_ALIKE = 20
 _ALIKE_S = 30 * 86_400.0
 _DAY_S = 86_400.0
@@ -55,16 +57,18 @@ _OF_RECORD = (
 async def report_job(api: Context, request: Request) -> Response:
     """What a job had, what it used of that, and what would have been enough, each with its numbers.
 
-    `jobs` has an element for each record: of an array its tasks, of a heterogeneous job its components. In `efficiency`
-    and `digest` what was not measured is null; `digest` is null, and `unmeasured` says why, where nothing was.
+    `jobs` has an element for each record: of an array its tasks, of a heterogeneous job its components. It is of the
+    latest start; `starts` has the earlier ones of a job that was requeued, and `sum` adds up all of them.
+    In `efficiency` and `digest` what was not measured is null; `digest` is null, and `unmeasured` says why, where
+    nothing was.
     `kept`: it was put together when the job was over; else it is of what was measured until now.
     """
     named = named_jobs(request.path_params["job"])
     if named is None:
         raise Refusal(Why.INVALID_JOB_ID)
-    query = HistoryQuery(jobs=tuple(asked_of(named)), with_steps=True)
+    query = HistoryQuery(jobs=tuple(asked_of(named)), with_steps=True, duplicates=True)
     records, _ = await runs_told(api, request, query, named)
-    records = [record for record in records if _is_meant(named, record)]
+    records, earlier = _latest([record for record in records if _is_meant(named, record)])
     if not records:
         raise Refusal(Why.INVALID_JOB_ID)
     shown, now, series = records[-MOST_JOBS:], api.now(), reported.series_of(api)
@@ -74,10 +78,48 @@ async def report_job(api: Context, request: Request) -> Response:
     for record in shown:
         name = record["job_id"], int(record.get("generation") or 0)
         alike = await _alike(api, request, record)
-        told.append({**_told(api, record, digests.get(name), alike, now), "kept": name in kept})
+        one = {**_told(api, record, digests.get(name), alike, now), "kept": name in kept}
+        starts = [*earlier[_run_of(record)], record]
+        told.append({**one, **await api.in_thread(request, _starts_told, series, starts, digests.get(name), now)})
     if request.query_params.get("plan") != "0":
         await _plan_limits(api, request, told, shown)
     return answer({"jobs": told, "left_out": len(records) - len(shown), "now": now})
+
+
+def _run_of(record: Record) -> tuple[int, float]:
+    """Ids may be given again: with the time of its submission it is one job."""
+    return record["job_id"], float(record.get("submit_time") or 0.0)
+
+
+def _latest(records: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[tuple[int, float], list[Record]]]:
+    """Of each job its latest record, and those of its earlier starts, oldest first. An id that was given again means
+    the newest job."""
+    newest = {record["job_id"]: _run_of(record) for record in sorted(records, key=_run_of)}
+    by_run: dict[tuple[int, float], list[dict[str, Any]]] = {}
+    for record in records:
+        if newest[record["job_id"]] == _run_of(record):
+            by_run.setdefault(_run_of(record), []).append(record)
+    sorted_runs = {run: sorted(found, key=lambda one: one.get("restarts") or 0) for run, found in by_run.items()}
+    earlier = {run: [one for one in found[:-1] if one.get("start_time")] for run, found in sorted_runs.items()}
+    return [found[-1] for found in sorted_runs.values()], dict(earlier)
+
+
+def _starts_told(series: Series | None, records: Sequence[Record], latest: Digest | None, now: float) -> dict[str, Any]:
+    """Of all starts of one job: the earlier ones, each with what it used, and the sum of all that began."""
+    *earlier, last = records
+    digests = reported.kept_digests(series, earlier)
+    total, starts = Sum(), []
+    for record in records:
+        had = reported.had_of(record, now)
+        digest = latest if record is last else digests.get((had.job_id, had.generation))
+        if had.start is None:
+            continue
+        used = efficiency(had, digest)
+        total.add(had, used, measured=digest is not None)
+        if record is not last:
+            starts.append({"state": had.state, "had": all_fields(had), "efficiency": _efficiency_told(used)})
+    return {"starts": starts[-MOST_STARTS:], "starts_left_out": max(0, len(starts) - MOST_STARTS),
+            "sum": _efficiency_told(total)}  # fmt: skip
 
 
 def _is_meant(named: NamedJobs, record: Record) -> bool:

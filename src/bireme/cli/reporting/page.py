@@ -95,7 +95,7 @@ def _job(job: Told, stamp: Stamp) -> Iterator[str]:
     yield f"<h2>{escape(str(job['job']))} ({escape(str(job['name'] or ''))}) of {escape(had['user'])}: "
     yield f"{escape(str(job['state']))}</h2>"
     if had["start"] is None:
-        yield "<p>It has not started: nothing was used yet.</p>"
+        yield f"<p>{escape(text.not_started(job))}</p>{_listed(text.starts_lines(job, stamp))}"
         return
     yield _table(("", ""), list(text.figures_of(job, stamp)), texts=(1,))
     if digest is None:
@@ -106,6 +106,8 @@ def _job(job: Told, stamp: Stamp) -> Iterator[str]:
         yield _listed(text.gpu_line(gpu) for gpu in digest["gpus"])
     if job["advice"]:
         yield f"<h2>Advice</h2>{_listed(each['text'] for each in job['advice'])}"
+    if job.get("starts"):
+        yield f"<h2>All starts</h2><p>{escape(text.starts_title(job))}.</p>{_listed(text.starts_lines(job, stamp))}"
 
 
 def _gpu_part(gpu: Told) -> Part:

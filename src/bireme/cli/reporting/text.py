@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from bireme.core.explain.wording import counted
 from bireme.slurm.times import format_elapsed
 
 Told = dict[str, Any]
@@ -52,14 +53,15 @@ def of_jobs(told: Told, stamp: Stamp) -> Iterator[str]:
             yield ""
         yield from _job(job, stamp)
     if told["left_out"]:
-        yield f"\n{told['left_out']} earlier tasks are left out: name one of them."
+        yield f"\n{counted(told['left_out'], 'earlier task')} left out: name one (bireme report 42_7)."
 
 
 def _job(job: Told, stamp: Stamp) -> Iterator[str]:
     had, used, digest = job["had"], job["efficiency"], job["digest"]
     yield f"Job {job['job']} ({job['name']}) of {had['user']}: {job['state']}"
     if had["start"] is None:
-        yield "  It has not started: nothing was used yet."
+        yield f"  {not_started(job)}"
+        yield from (f"    {line}" for line in starts_lines(job, stamp))
         return
     yield from rows_of(job, stamp)
     for gpu in digest["gpus"] if digest else ():
@@ -70,6 +72,48 @@ def _job(job: Told, stamp: Stamp) -> Iterator[str]:
         yield f"  * {each['text']}"
     if not job["advice"] and used["gpu_use"] is not None:
         yield "  Nothing to advise."
+    if job.get("starts"):
+        yield f"  {starts_title(job)}:"
+        yield from (f"    {line}" for line in starts_lines(job, stamp))
+
+
+def not_started(job: Told) -> str:
+    if not job.get("starts"):
+        return "It has not started: nothing was used yet."
+    return f"It waits again; it was started {_times(job['sum']['starts'])}:"
+
+
+def starts_title(job: Told) -> str:
+    """What is above is of the latest: said before the others are told."""
+    return f"Above is its latest start; it was started {_times(job['sum']['starts'])}"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def starts_lines(job: Told, stamp: Stamp) -> Iterator[str]:
+    """The earlier starts, and what all of them come to; of a job that has none, nothing."""
+    if not job.get("starts"):
+        return
+    if job["starts_left_out"]:
+        yield f"{counted(job['starts_left_out'], 'earlier start')} not listed, but in the sum"
+    for each in job["starts"]:
+        had, used = each["had"], each["efficiency"]
+        use = MISSING if used["gpu_use"] is None else f"{percent(used['gpu_use'])} used"
+        gpus = f", {counted(had['gpus'], 'GPU')}: {use}" if had["gpus"] else ""
+        yield f"{stamp(had['start'])}  {clock(had['elapsed_s'])}  {each['state']}{gpus}"
+    total = job["sum"]
+    parts = [f"all starts: {clock(total['elapsed_s'])}"]
+    if total["gpu_held_s"]:
+        known = f", {hours(total['gpu_used_s'])} of them used" if total["gpu_measured_s"] else ""
+        missing = total["gpu_unmeasured_s"] > 0.01 * total["gpu_held_s"]
+        unknown = f", {hours(total['gpu_unmeasured_s'])} not measured" if missing else ""
+        parts.append(f"{hours(total['gpu_held_s'])} GPU-hours{known}{unknown}")
+    parts.append(f"{hours(total['cpu_held_s'])} CPU-hours, {percent(total['cpu_use'])} used")
+    if total["energy_starts"]:
+        parts.append(energy(total["energy_j"]))
+    yield "; ".join(parts)
 
 
 def rows_of(job: Told, stamp: Stamp) -> list[str]:
@@ -82,16 +126,33 @@ def figures_of(job: Told, stamp: Stamp) -> Iterator[tuple[str, str]]:
     yield "time", _time(had, stamp)
     yield "waiting", clock(had["waited_s"])
     if had["gpus"]:
-        unused = f", {used['gpus_never_used']} never used" if used["gpus_never_used"] else ""
-        yield "GPUs", f"{percent(used['gpu_use'])} of {had['gpus']}{unused}"
+        unused = _never_used(used, had)
+        some = 0 < used["gpus_measured"] < had["gpus"]
+        of = f"{used['gpus_measured']} (of {had['gpus']}; the others were not measured)" if some else had["gpus"]
+        said = f"{percent(used['gpu_use'])} of {of}{unused}" if used["gpu_use"] is not None else f"{of}, {MISSING}"
+        yield "GPU" if had["gpus"] == 1 else "GPUs", said
         if used["gpu_measured_s"] and used["gpu_unmeasured_s"] > 0.01 * used["gpu_held_s"]:
             yield "", f"{hours(used['gpu_unmeasured_s'])} of {hours(used['gpu_held_s'])} GPU-hours were not measured"
         yield "tensor", percent(used["tensor"])
-        yield "energy", f"{energy(used['energy_j'])}{' (GPUs)' if used['energy_j'] is not None else ''}"
+        yield "energy", f"{energy(used['energy_j'])}{_energy_of(used, had)}"
     yield "CPU", _cpu(job)
     asked = f" of {memory(had['memory_mib'])}" if had["memory_mib"] else ""
     share = _share(used["memory_peak_mib"], had["memory_mib"])
     yield "memory", f"{share}{memory(used['memory_peak_mib'])}{asked}"
+
+
+def _never_used(used: Told, had: Told) -> str:
+    if not used["gpus_never_used"]:
+        return ""
+    return ", never used" if had["gpus"] == 1 else f", {used['gpus_never_used']} never used"
+
+
+def _energy_of(used: Told, had: Told) -> str:
+    """Whose energy it is."""
+    if used["energy_j"] is None:
+        return ""
+    some = 0 < used["gpus_measured"] < had["gpus"]
+    return f" ({used['gpus_measured']} of {had['gpus']} GPUs)" if some else " (GPUs)" if had["gpus"] > 1 else " (GPU)"
 
 
 def _time(had: Told, stamp: Stamp) -> str:
@@ -164,7 +225,8 @@ def of_many(told: Told, stamp: Stamp) -> Iterator[str]:
     yield from _table(name, [(stamp(row["start"])[:10], cells(row)) for row in told["periods"]])
     yield from _worst(told)
     if told["damaged"]:
-        yield f"\n{told['damaged']} records are not what was written and not counted: `bireme store verify`"
+        records = "1 record is" if told["damaged"] == 1 else f"{told['damaged']} records are"
+        yield f"\n{records} not what was written and not counted: `bireme store verify`"
 
 
 def title(told: Told) -> str:
@@ -174,7 +236,9 @@ def title(told: Told) -> str:
 
 def shares_line(total: Told) -> str:
     """How much is known: said before anything else."""
-    runs = f"{total['starts']} runs, {total['measured']} of them measured"
+    runs = f"{counted(total['starts'], 'run')}, {total['measured']} of them measured"
+    if total["starts"] == 1:
+        runs = f"1 run, {'measured' if total['measured'] else 'not measured'}"
     if not total["gpu_held_s"]:
         return f"{runs}; no GPUs."
     share = 100.0 * total["gpu_unmeasured_s"] / total["gpu_held_s"]
@@ -196,8 +260,7 @@ def _worst(told: Told) -> Iterator[str]:
     yield "\nWorst runs by unused GPU-hours (bireme report JOB says more):"
     for job in listed:
         used, had = job["efficiency"], job["had"]
-        idle = f", {used['gpus_never_used']} never used" if used["gpus_never_used"] else ""
-        yield (
-            f"  {hours(used['gpu_unused_s']):>8} unused  {job['job']} ({job['name']}) of {had['user']}: "
-            f"{had['gpus']} GPUs for {clock(had['elapsed_s'])}, {percent(used['gpu_use'])} used{idle}"
-        )
+        held = f"{counted(had['gpus'], 'GPU')} for {clock(had['elapsed_s'])}"
+        use = f"{percent(used['gpu_use'])} used{_never_used(used, had)}"
+        unused = f"{hours(used['gpu_unused_s']):>8} unused"
+        yield f"  {unused}  {job['job']} ({job['name']}) of {had['user']}: {held}, {use}"

@@ -29,13 +29,21 @@ def draw_job(job: Record, page: JobPicture, width: int, height: int, *, only_log
     tasks, task_rows = _tasks(page.curves, max(2, (height - 6) // 4))
     parts: list[RenderableType] = [head, Text(), *curves]
     if not curves:
-        parts.append(Text("nothing was measured of it in the last minutes", "dim"))
+        parts.append(Text(_why_no_curves(job), "dim"))
     if task_rows:
         parts += [Text(), tasks]
     left = height - len(parts) - task_rows - 3
     if left > 1:
         parts += [Text(), *_log(page, width, left)]
     return Group(*parts, foot)
+
+
+def _why_no_curves(job: Record) -> str:
+    if job["state"] != "PENDING":
+        return "nothing was measured of it in the last minutes"
+    again = " again" if job.get("generation") else ""
+    told = f"; bireme timeline {label(job)} tells of its earlier starts" if again else ""
+    return f"it waits{again}: nothing is measured of it now{told}"
 
 
 def _head(job: Record) -> Text:

@@ -20,7 +20,7 @@ Record = dict[str, Any]
 _JOB_FIELDS = (
     "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,user_name,partition,state,reason,priority,"
     "start_time,expected_start,elapsed_s,time_limit_s,node_list,node_count,num_cpus,tres_requested,tres_allocated,"
-    "std_out"
+    "std_out,generation"
 )
 _LIVE = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "PENDING"})
 LAST_S = 600.0
@@ -74,6 +74,8 @@ class Watch:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._sparks: dict[int, tuple[float, Spark | None]] = {}
+        self._starts: dict[int, int] = {}
+        """Which start of each job that runs it is: what an earlier one did is not shown as if it went on."""
 
     def picture(self) -> Picture:
         try:
@@ -82,6 +84,7 @@ class Watch:
             jobs = visible_values(self._transport.get("/v1/jobs", {"fields": _JOB_FIELDS})["jobs"])
         except (ApiError, BiremeUnavailable) as error:
             raise refused_by_daemon("", error) from error
+        self._starts = {job["job_id"]: job.get("generation") or 0 for job in jobs if job["state"] != "PENDING"}
         gpus, problem = self._gpus()
         known = {job_id: spark for job_id, (_, spark) in self._sparks.items() if spark is not None}
         return Picture(about, nodes, [job for job in jobs if job["state"] in _LIVE], gpus, known, problem)
@@ -109,9 +112,11 @@ class Watch:
         return JobPicture(self._curves(record["job_id"], _PAGE_METRICS, now, points), text, problem)
 
     def _curves(self, job_id: int, metrics: Sequence[str], now: float, points: int) -> list[Record]:
+        if job_id not in self._starts:
+            return []
         asked: dict[str, str | int | float | None] = {
-            "job": job_id, "metrics": ",".join(metrics), "start": now - LAST_S, "end": now, "points": points,
-            "reduce": "mean",
+            "job": job_id, "generation": self._starts[job_id] or None, "metrics": ",".join(metrics),
+            "start": now - LAST_S, "end": now, "points": points, "reduce": "mean",
         }  # fmt: skip
         try:
             found: list[Record] = visible_values(self._transport.get("/v1/telemetry/series", asked)["curves"])

@@ -255,20 +255,20 @@ def _gpu_nodes(nodes: Sequence[tuple[str, list[Record]]], width: int) -> Table:
             shown = _filled(mean / 100.0, "red" if held and mean < _IDLE_PART else "green")
             shown.append(f" {mean:3.0f}% {'+'.join(sorted(words))}", "default")
         if mute:
-            shown.append(f"  {mute} do not answer", "bold red")
+            shown.append(f"  {mute} {'does' if mute == 1 else 'do'} not answer", "bold red")
         parts = [part for _, (part, _) in uses]
-        memory = sum(gpu["values"].get("gpu_memory_used", 0.0) for gpu in gpus)
+        memory = [gpu["values"]["gpu_memory_used"] for gpu in gpus if "gpu_memory_used" in gpu["values"]]
         row: list[str | Text] = [
             node,
             f"{held}/{len(gpus)}",
             shown,
             f"{min(parts):.0f}%" if parts else "",
             f"{max(parts):.0f}%" if parts else "",
-            _memory_bar(memory, sum(gpu["memory_mib"] for gpu in gpus if not gpu["parent"])),
+            _memory_bar(sum(memory) if memory else None, sum(gpu["memory_mib"] for gpu in gpus if not gpu["parent"])),
         ]
         if width >= _NARROW:
-            watts = sum(gpu["values"].get("gpu_power", 0.0) for gpu in gpus)
-            row.append(f"{watts:,.0f} W" if watts else "")
+            watts = [gpu["values"]["gpu_power"] for gpu in gpus if "gpu_power" in gpu["values"]]
+            row.append(f"{sum(watts):,.0f} W" if watts else "")
         table.add_row(*row)
     return _held_to(table)
 

@@ -78,6 +78,11 @@ def clock(seconds: float) -> str:
     return f"{days}-{text}" if days else text
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 GPU`, `2 GPUs`, `0 GPUs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 _NEVER_BEGAN = (ReasonKind.NON_ZERO_EXIT, ReasonKind.RAISED_SIGNAL)
 RESERVED = "Nodes it needs are reserved for others while it would run."
 UNASKED = (

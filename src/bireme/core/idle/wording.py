@@ -50,6 +50,8 @@ def notice_text(notice: IdleNotice) -> str:
     """What the owner is told. The same whenever it is asked for: times count from when the notice was given."""
     text = found(notice.facts, notice.given_at)
     after = comes(notice.action, notice.move_to)
+    one = notice.facts.gpus_idle == 1
     if notice.act_at is None or not after:
-        return f"{text}: use them, or end the job"
-    return f"{text}: {after} in {spoken(notice.act_at - notice.given_at)} unless they are used"
+        return f"{text}: use {'it' if one else 'them'}, or end the job"
+    used = "it is used" if one else "they are used"
+    return f"{text}: {after} in {spoken(notice.act_at - notice.given_at)} unless {used}"

@@ -59,10 +59,8 @@ def unused_gpus(had: Had, digest: Digest | None, used: Efficiency) -> Advice | N
         return None
     left = had.gpus - idle
     enough = f": {left} would have been enough" if left > 0 else ""
-    were = "was" if idle == 1 else "were"
-    return Advice(
-        "unused_gpus", f"{idle} of {had.gpus} GPUs {were} never used{enough}", {"unused": idle, "gpus": had.gpus}
-    )
+    which = f"{idle} of {had.gpus} GPUs {'was' if idle == 1 else 'were'}" if had.gpus > 1 else "its GPU was"
+    return Advice("unused_gpus", f"{which} never used{enough}", {"unused": idle, "gpus": had.gpus})
 
 
 def idle_gpus(had: Had, digest: Digest | None, used: Efficiency) -> Advice | None:
@@ -72,7 +70,8 @@ def idle_gpus(had: Had, digest: Digest | None, used: Efficiency) -> Advice | Non
     idle = sum(gpu.idle_s or 0.0 for gpu in gpus)
     if not gpus or idle < IDLE_SHARE * held or idle < SHORT_S:
         return None
-    text = f"GPUs stood idle for {clock(int(idle / len(gpus)))} of {clock(int(held / len(gpus)))} (mean of {len(gpus)})"
+    spans = f"for {clock(int(idle / len(gpus)))} of {clock(int(held / len(gpus)))}"
+    text = f"the GPU stood idle {spans}" if len(gpus) == 1 else f"GPUs stood idle {spans} (mean of {len(gpus)})"
     return Advice("idle_gpus", text, {"idle_s": idle, "held_s": held, "gpus": len(gpus)})
 
 
@@ -91,7 +90,8 @@ def low_use(had: Had, digest: Digest | None, used: Efficiency) -> Advice | None:
         if max(memory) < HALF * total:
             parts = f", with at most {max(memory) / 1024:.1f} of {total / 1024:.0f} GiB of its memory in use: a part "
             parts += "of a GPU (a MIG instance, shards) may do"
-    text = f"the {'GPU was' if len(gpus) == 1 else f'{len(gpus)} GPUs were'} used to {use:.1f}% on average{parts}"
+    which = "the GPU was" if had.gpus == 1 else f"{len(gpus)} of {had.gpus} GPUs {'was' if len(gpus) == 1 else 'were'}"
+    text = f"{which} used to {use:.1f}% on average{parts}"
     return Advice("low_use", text, {"use": use, "gpus": len(gpus)})
 
 
@@ -107,7 +107,8 @@ def spinning(had: Had, digest: Digest | None, used: Efficiency) -> Advice | None
         return None
     util = sum(gpu.util.mean for gpu in gpus if gpu.util) / len(gpus)
     use = sum(gpu.use.mean for gpu in gpus if gpu.use) / len(gpus)
-    text = f"kernels ran {util:.0f}% of the time on {len(gpus)} of {had.gpus} GPUs and kept {use:.1f}% of the "
+    where = f"{len(gpus)} of {had.gpus} GPUs" if had.gpus > 1 else "the GPU"
+    text = f"kernels ran {util:.0f}% of the time on {where} and kept {use:.1f}% of the "
     text += "multiprocessors busy: it waits inside kernels, as for other GPUs"
     return Advice("spinning", text, {"util": util, "use": use, "gpus": len(gpus)})
 

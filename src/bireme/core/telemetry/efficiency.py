@@ -141,6 +141,7 @@ class Sum:
     starts: int = 0
     measured: int = 0
     """Starts of whose GPUs, or tasks, anything was measured."""
+    elapsed_s: float = 0.0
     gpu_held_s: float = 0.0
     gpu_measured_s: float = 0.0
     gpu_used_s: float = 0.0
@@ -156,6 +157,7 @@ class Sum:
     def add(self, had: Had, used: Efficiency, *, measured: bool) -> None:
         self.starts += 1
         self.measured += measured
+        self.elapsed_s += had.elapsed_s
         self.gpu_held_s += used.gpu_held_s
         self.gpu_measured_s += used.gpu_measured_s
         self.gpu_used_s += used.gpu_used_s

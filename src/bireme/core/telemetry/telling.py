@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from signal import Signals
 from typing import Any
 
-from bireme.core.explain.wording import sentence
+from bireme.core.explain.wording import clock, sentence
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Ending, Finished, Outcome, Pending, Running, Starting, Suspended
 from bireme.core.model.reasons import ReasonKind
@@ -194,8 +194,10 @@ class _Teller:
 
     def found_idle(self, event: e.IdleNoticeGiven, at: float) -> None:
         facts = event.facts
-        idle = f"{facts.gpus_idle} of its {facts.gpus} GPUs below {facts.below_percent:g}%"
-        self.mark(at, f"its owner is told of idle GPUs: {idle}", "bad", f"rule {facts.rule} of {facts.source}")
+        which = "its GPU" if facts.gpus == 1 else f"{facts.gpus_idle} of its {facts.gpus} GPUs"
+        idle = f"{which} below {facts.below_percent:g}% for {clock(at - facts.since)}"
+        then = "nothing is done" if event.act_at is None else f"{event.action.value} in {clock(event.act_at - at)}"
+        self.mark(at, f"its owner is told: {idle}; {then}", "bad", f"rule {facts.rule} of {facts.source}")
 
     def leftover(self, event: e.LeftoverFound, at: float) -> None:
         self.mark(at, f"something of it is still on {event.node}", "bad")

@@ -34,6 +34,8 @@ class Certainty(StrEnum):
     """Jobs without a time limit hold what it needs, or go before it."""
     BEYOND_WINDOW = "beyond_window"
     """Nothing is free for it within bf_window."""
+    NEVER_TOGETHER = "never_together"
+    """Each component of a heterogeneous job would have a slot within bf_window, but not all of them at one moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,8 @@ class Waiting:
     blocks: tuple[Block, ...]
     rooms: tuple[Room, ...]
     sent_back: SentBack | None = None
+    components: int = 1
+    """Of a heterogeneous job, which start together or not at all."""
 
 
 @dataclass(frozen=True, slots=True)

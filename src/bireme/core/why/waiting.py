@@ -6,7 +6,8 @@ Called by the API for `bireme why`. Invariant: an answer with no expected start 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import inf
 
 from bireme.core.explain.wording import sentence
@@ -73,12 +74,13 @@ def explain_waiting(state: State, job: Job, now: float, sees: Sees = lambda _: T
     reasons = _with_their_own(state, job, gates or (trial.verdict.reasons if trial.verdict else ()))
     rooms = tuple(_rooms(state, job, reasons, now))
     answer = Waiting(
-        _expected(state, job, trial, gates, now, sees),
+        _expected(state, job, members, trial, gates, now, sees),
         tuple(_place(state, job, name, sees) for name in job.spec.partitions),
         tuple(_priorities(state, job, now)),
         tuple(_block(state, job, reason, now, sees) for reason in reasons),
         rooms,
         sent_back(job),
+        max(1, len(members)),
     )
     return answer, trial
 
@@ -232,10 +234,22 @@ def _closed(state: State, job: Job, partition: PartitionConfig, doors: Reserved,
 # -- when ------------------------------------------------------------------------------------------------------------
 
 
-def _expected(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], now: float, sees: Sees) -> Expected:
+def _expected(
+    state: State,
+    job: Job,
+    members: Sequence[Job],
+    trial: Trial,
+    gates: tuple[Reason, ...],
+    now: float,
+    sees: Sees,
+) -> Expected:
+    """`members`: the components of a heterogeneous job, none of any other."""
     endless = _endless(state, job, trial)
     bookings = trial.plan.outlook.bookings
     certainty = _certainty(state, job, trial, gates, endless)
+    unforeseen = certainty in (Certainty.BEYOND_WINDOW, Certainty.NO_TIME_LIMIT)
+    if unforeseen and members and _each_has_a_slot(state, members, now):
+        certainty = Certainty.NEVER_TOGETHER
     if trial.starts_now and _kept_back(state, job, now):
         certainty = Certainty.THEIRS
     lifted = _relief(state, job, now) if certainty is Certainty.LIMITED else None
@@ -247,7 +261,7 @@ def _expected(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], n
         certainty,
         trial.partition if trial.shares and ours else "",
         trial.nodes if ours else (),
-        sum(1 for other in bookings if other != job.id),
+        len(bookings.keys() - {job.id, *(member.id for member in members)}),
         tuple(_releases(state, job, trial, sees)),
         tuple(label_of(state, victim, sees) for victim in trial.victims(job.id)),
         tuple(label_of(state, other, sees) for other in endless),
@@ -255,6 +269,15 @@ def _expected(state: State, job: Job, trial: Trial, gates: tuple[Reason, ...], n
         lifted.at if lifted else None,
         tuple(label_of(state, other, sees) for other in lifted.by) if lifted else (),
     )
+
+
+def _each_has_a_slot(state: State, members: Sequence[Job], now: float) -> bool:
+    """Whether every component would get one if it were a job by itself, and the others were not there."""
+    ids = {member.id for member in members}
+    others = {number: other for number, other in state.pending.items() if number not in ids}
+    apart = {leader: found for leader, found in state.het_members.items() if not ids.intersection(found)}
+    without = replace(state, pending=others, het_members=apart)
+    return all(try_jobs(without, [replace(member, het_job_id=None)], now).start is not None for member in members)
 
 
 def _relief(state: State, job: Job, now: float) -> Relief | None:

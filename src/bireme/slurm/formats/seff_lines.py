@@ -44,6 +44,9 @@ def seff_lines(job: Record) -> Iterator[str]:
         yield "WARNING: Efficiency statistics may be misleading for RUNNING jobs."
     yield from _gpus(job)
     yield from (f"Advice: {each['text']}" for each in job["advice"])
+    total = job.get("sum") or {}
+    if total.get("starts", 0) > 1:
+        yield f"Starts: {total['starts']}, {format_elapsed(int(total['elapsed_s']))} together; the above is of the last"
 
 
 def _state(job: Record) -> str:

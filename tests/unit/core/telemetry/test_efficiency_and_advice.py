@@ -71,18 +71,18 @@ def test_a_gpu_whose_figures_are_missing_was_not_idle() -> None:
 
 def test_advice_on_idle_time() -> None:
     made = kinds(digest(gpu(0, 40.0, 99.0, idle_s=2 * HOUR)))
-    assert made["idle_gpus"] == "GPUs stood idle for 02:00:00 of 05:00:00 (mean of 1)"
+    assert made["idle_gpus"] == "the GPU stood idle for 02:00:00 of 05:00:00"
     assert "idle_gpus" not in kinds(digest(gpu(0, 40.0, 99.0, idle_s=HOUR)))
 
 
 def test_advice_on_low_use_says_when_a_part_of_a_gpu_may_do() -> None:
     small = gpu(0, 5.0, 30.0, memory_mib=Level(1000.0, 2048.0), memory_total_mib=81_920.0)
     assert kinds(digest(small))["low_use"] == (
-        "the GPU was used to 5.0% on average, with at most 2.0 of 80 GiB of its memory in use: a part of a GPU "
+        "1 of 8 GPUs was used to 5.0% on average, with at most 2.0 of 80 GiB of its memory in use: a part of a GPU "
         "(a MIG instance, shards) may do"
     )
     full = replace(small, memory_mib=Level(70_000.0, 80_000.0))
-    assert kinds(digest(full))["low_use"] == "the GPU was used to 5.0% on average"
+    assert kinds(digest(full))["low_use"] == "1 of 8 GPUs was used to 5.0% on average"
     assert "low_use" not in kinds(digest(gpu(0, 15.0, 30.0)))
 
 
