@@ -101,7 +101,8 @@ def test_a_gatherer_that_hangs_is_told_of_and_how_old_its_figures_are(cluster: C
     os.kill(pid, signal.SIGSTOP)
     try:
         text = until(
-            lambda: said if "is not whole" in (said := cluster.run("bireme", "status").stdout) else None, "not told"
+            lambda: said if "tells nothing new" in (said := cluster.run("bireme", "status").stdout) else None,
+            "not told",
         )
         assert "the machine that measures tells nothing new: a gatherer hangs" in text
         assert "nothing new is told, newest round of " in (told := cluster.run("bireme", "doctor", check=False).stdout)
