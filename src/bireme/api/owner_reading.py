@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -33,6 +33,8 @@ _ENVIRONMENT = {
 }
 _PIECE = 1 << 16
 _LOOKS, _LOOK_EVERY_S = 40, 0.05
+_GONE_EVERY_S = 1.0
+"""How often it is asked whether anybody still waits."""
 _lingering: list[subprocess.Popen[bytes]] = []
 """Killed, and not gone yet."""
 _MOST_LINGERING = 8
@@ -42,8 +44,12 @@ class UnreadError(Exception):
     """Its output could not be read; the text says why."""
 
 
-async def read_as_owner(owner: Identity, outputs: Sequence[Mapping[str, Any]], rules: str) -> dict[str, Any]:
-    """What `python -m bireme.evidence` answers. Raises UnreadError."""
+async def read_as_owner(
+    owner: Identity, outputs: Sequence[Mapping[str, Any]], rules: str, is_gone: Callable[[], bool] = bool
+) -> dict[str, Any]:
+    """What `python -m bireme.evidence` answers. `is_gone`: nobody waits for it any more. Raises UnreadError."""
+    if is_gone():
+        raise UnreadError("nobody waits for it")
     if not owner.is_own() and os.geteuid() != 0:
         raise UnreadError("the daemon is not root and cannot read as its owner does")
     _lingering[:] = [child for child in _lingering if child.poll() is None]
@@ -56,7 +62,7 @@ async def read_as_owner(owner: Identity, outputs: Sequence[Mapping[str, Any]], r
         raise UnreadError(f"no process of its owner's could be started: {error.strerror}") from error
     try:
         async with asyncio.timeout(LIMIT_S):
-            data = await _told_by(child)
+            data = await _told_by(child, is_gone)
     except TimeoutError:
         raise UnreadError(f"its output could not be read within {LIMIT_S:g} s") from None
     finally:
@@ -86,15 +92,23 @@ def _started(owner: Identity, request: bytes) -> subprocess.Popen[bytes]:
         os.close(question)
 
 
-async def _told_by(child: subprocess.Popen[bytes]) -> bytes:
+async def _told_by(child: subprocess.Popen[bytes], is_gone: Callable[[], bool]) -> bytes:
     """All that it writes. Nothing here waits for its end: whoever else has its pipe may keep that open."""
     reader = asyncio.StreamReader(limit=_PIECE)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, child.stdout)
     data = bytearray()
     try:
-        while piece := await reader.read(_PIECE):
+        while True:
+            try:
+                piece = await asyncio.wait_for(reader.read(_PIECE), _GONE_EVERY_S)
+            except TimeoutError:
+                if is_gone():
+                    raise UnreadError("nobody waits for it") from None
+                continue
             data += piece
+            if not piece:
+                break
             if len(data) > MOST_ANSWER:
                 raise UnreadError("what was read of its output is too long")
     finally:

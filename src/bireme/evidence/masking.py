@@ -41,6 +41,11 @@ _FLAG = re.compile(
     rf"(?i)(?P<kept>(?<!\S)--?(?:[a-z0-9-]{{0,40}}-)?(?:token|password|passwd|secret|api-?key|access-?key)[ =]['\"]?)"
     rf"(?P<secret>(?!-){_VALUE}{{4,}})"
 )
+_QUOTED = re.compile(
+    rf"(?i)(?P<kept>(?:(?<!\S)--?{_NAME}[ =]|(?<![A-Za-z0-9]){_NAME}['\"]?\s{{0,3}}[=:]\s{{0,3}})(?P<mark>['\"]))"
+    r"(?P<secret>[^'\"\n]{4,200})(?=(?P=mark))"
+)
+"""With spaces in it, perhaps."""
 _HEADER = re.compile(
     r"(?i)(?P<kept>\b(?:proxy-)?authorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:(?:bearer|basic|token)\s{1,3})?)"
     r"(?P<secret>(?!(?:bearer|basic|token)\s)[^\s'\",;]{4,})"
@@ -48,9 +53,9 @@ _HEADER = re.compile(
 _BEARER = re.compile(r"(?P<kept>\b[Bb]earer\s{1,3})(?P<secret>[A-Za-z0-9._~+/=-]{16,})")
 _ADDRESS = re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]{0,80}:)(?P<secret>[^\s/@'\"]{1,200})(?=@)")
 _ADDRESS_TOKEN = re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]{1,20}://)(?P<secret>[^\s/:@'\"]{20,200})(?=@)")
-_WANDB = re.compile(r"(?i)(?P<kept>\bwandb\b[^\n]{0,60}?(?:key|login)[^\n]{0,20}?\b)(?P<secret>[0-9a-f]{40})\b")
+_WANDB = re.compile(r"(?i)(?P<kept>\bwandb(?:\b|_)[^\n]{0,60}?\b)(?P<secret>[0-9a-f]{40})\b")
 _PEM = re.compile(r"(?P<kept>-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?P<secret>.+?)(?=-----END|$)", re.DOTALL)
-_PEM_BODY = re.compile(r"[A-Za-z0-9+/]{64}={0,2}")
+_PEM_BODY = re.compile(r"(?![0-9a-f]+$)[A-Za-z0-9+/]{60,76}={0,2}")
 _COUNTED = re.compile(
     r"(?i)(?:none|null|true|false|\d+(?:\.\d+)?[a-z/%]{0,4}|<[^>]*>|\*+|%s|\{[^}]*\}?|\$\{?\w+\}?|\[.*|\(.*)"
 )
@@ -62,7 +67,7 @@ def mask(text: str) -> str:
     if _PEM_BODY.fullmatch(text.strip()):  # a line from within a key; nothing else is just that
         return MASK
     text = _WHOLE.sub(_shortened, text)
-    for pattern in (_PEM, _HEADER, _BEARER, _ADDRESS, _ADDRESS_TOKEN, _FLAG, _NAMED, _WANDB):
+    for pattern in (_PEM, _HEADER, _BEARER, _ADDRESS, _ADDRESS_TOKEN, _QUOTED, _FLAG, _NAMED, _WANDB):
         text = pattern.sub(_kept, text)
     return text
 

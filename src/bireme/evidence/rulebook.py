@@ -140,6 +140,8 @@ def _read(text: str, family: str) -> _File:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RuleError(str(error)) from error
+    except RecursionError:
+        raise RuleError("its tables or lists are nested too deeply") from None
     for name, value in tables.items():
         if name not in ("cause", "rule") or not isinstance(value, list):
             raise RuleError(f"{name} is no table of a file of rules: [[cause]], [[rule]]")

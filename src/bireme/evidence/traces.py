@@ -42,6 +42,7 @@ MOST_BYTES = 64 << 20
 _MOST_ENTRIES = 100_000
 _MOST_RANKS = 1_000_000
 _MEMORY = 2 << 30
+_MOST_SIZES = 16
 """More than the program has, while a pickle is read."""
 _NAME = re.compile(r"(?:nccl|rccl|comm_lib|xccl|hccl|torch|fr)_?trace.*?(\d{1,6})$|_rank_?(\d{1,6})$")
 _USUAL_FOLDERS = ("/tmp",)
@@ -180,7 +181,7 @@ def _dump_of(loaded: Any, dump: Dump) -> Dump:
 
 
 def _add_entry(dump: Dump, entry: Mapping[Any, Any], numbers_of_groups: dict[int, str]) -> None:
-    name = str(entry.get("profiling_name", ""))[:200].partition(":")[2].partition(" ")[0]
+    name = _text(entry.get("profiling_name"), 200).partition(":")[2].partition(" ")[0]
     number = _number(entry.get("collective_seq_id", entry.get("seq_id")))
     if not name or number is None or entry.get("is_p2p") is True or name in _P2P:
         return
@@ -188,16 +189,16 @@ def _add_entry(dump: Dump, entry: Mapping[Any, Any], numbers_of_groups: dict[int
     pg_id = _number(entry.get("pg_id"))
     if pg_id is not None:
         numbers_of_groups[pg_id] = group
-    call = Call(name, str(entry.get("state", ""))[:20], str(entry.get("input_sizes", ""))[:200])
+    call = Call(name, _text(entry.get("state"), 20), _sizes(entry.get("input_sizes")))
     dump.groups.setdefault(group, {}).setdefault(number, call)  # the first of what was coalesced into one
 
 
 def _group_of(entry: Mapping[Any, Any]) -> str:
     """The description that people gave it, with its name; the name alone is made by PyTorch."""
     told = entry.get("process_group")
-    parts = [str(each)[:80] for each in told[:2]] if isinstance(told, list | tuple) else []
+    parts = [_text(each, 80) for each in told[:2]] if isinstance(told, list | tuple) else []
     if not parts:
-        return str(entry.get("pg_id", ""))[:80]
+        return _text(entry.get("pg_id"), 80)
     name, desc = parts[0], parts[1] if len(parts) > 1 else ""
     return _named(name, desc)
 
@@ -213,9 +214,12 @@ def _add_members(dump: Dump, config: Any) -> None:
         if not isinstance(each, Mapping):
             continue
         ranks = each.get("ranks")
-        found = [int(text) for text in re.findall(r"\d{1,6}", str(ranks)[: 8 * _MOST_RANKS])]
-        name = _named(str(each.get("name", key))[:80], str(each.get("desc", ""))[:80])
-        dump.members[name] = tuple(sorted(set(found)))
+        if isinstance(ranks, str):
+            ranks = re.findall(r"\d{1,6}", ranks[: 8 * _MOST_RANKS])
+        listed = ranks[:_MOST_RANKS] if isinstance(ranks, list | tuple) else ()
+        found = {number for rank in listed if (number := _number(rank)) is not None and 0 <= number < 10**6}
+        name = _named(_text(each.get("name", key), 80), _text(each.get("desc"), 80))
+        dump.members[name] = tuple(sorted(found))
 
 
 def _add_status(dump: Dump, status: Any, numbers_of_groups: Mapping[int, str]) -> None:
@@ -231,9 +235,27 @@ def _add_status(dump: Dump, status: Any, numbers_of_groups: Mapping[int, str]) -
 
 def _number(value: Any) -> int | None:
     try:
-        return int(value) if isinstance(value, int | str) else None
+        return int(value) if isinstance(value, int) or (isinstance(value, str) and len(value) < 20) else None
     except ValueError:
         return None
+
+
+def _text(value: Any, most: int) -> str:
+    """Of a text or a number. Of anything else nothing: a few bytes of a pickle can hold a list of 10^30 elements."""
+    if isinstance(value, str):
+        return value[:most]
+    return str(value)[:most] if isinstance(value, int) and value.bit_length() < 64 else ""
+
+
+def _sizes(value: Any) -> str:
+    """Of a list of lists of numbers, as they are written in one."""
+    if not isinstance(value, list | tuple):
+        return _text(value, 200)
+    shapes = [
+        f"[{', '.join(_text(size, 20) for size in shape[:_MOST_SIZES])}]" if isinstance(shape, list | tuple) else ""
+        for shape in value[:_MOST_SIZES]
+    ]
+    return f"[{', '.join(shapes)}]"[:200]
 
 
 # -- what they come to -----------------------------------------------------------------------------------------------

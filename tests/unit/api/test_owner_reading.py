@@ -93,3 +93,20 @@ def test_a_program_that_cannot_be_started_is_said(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with pytest.raises(UnreadError, match="No such file"):
         read(tmp_path / "none")
+
+
+def test_who_has_left_is_not_read_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither begun nor gone on with."""
+    monkeypatch.setattr(sys, "executable", program(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 1000"))
+    monkeypatch.setattr(owner_reading, "_GONE_EVERY_S", 0.01)
+    with pytest.raises(UnreadError, match="nobody waits"):
+        asyncio.run(read_as_owner(Identity.own(), [], "", lambda: True))
+    assert not (tmp_path / "pid").exists()
+    with pytest.raises(UnreadError, match="nobody waits"):
+        asyncio.run(
+            read_as_owner(
+                Identity.own(), [], "", lambda: bool((tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+            )
+        )
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)

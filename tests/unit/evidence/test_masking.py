@@ -11,6 +11,11 @@ from bireme.evidence.masking import mask
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 
 SECRETS = {
+    'DB_PASSWORD="two words here"': "words",
+    "--password 'hunter ten' --epochs 3": "ten'",
+    "WANDB_API_KEY 0123456789abcdef0123456789abcdef01234567": "0123456789abcdef",
+    "wandb: 0123456789abcdef0123456789abcdef01234567": "0123456789abcdef",
+    "MIIEpAIBAAKCAQEA1c7+9z5Pad7OejecsQ0buoIJqMhmcMpFVJtWoMhmcMpFVJtW12345678": "MIIEpAIB",
     "token hf_" + "AbCdEfGhIjKlMnOpQrStUvWx": "hf_AbCd",
     "ghp_" + "0123456789abcdefghij0123456789abcdef": "0123456789abcdef",
     "github_pat_" + "11AAAAAAA0aaaaaaaaaaaa_bbbbbbbbbbbb": "aaaaaaaaaaaa",
@@ -35,6 +40,8 @@ SECRETS = {
 }
 
 HARMLESS = [
+    'JSONDecodeError: unexpected token "abc def" at 3',
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     "commit 3b1ae44198d698c973c7ced5dc11a0fd996623d8",
     "GPU-5f1c0a2e-1b2c-3d4e-5f60-718293a4b5c6 has fallen off the bus",
     "/home/alice/.cache/huggingface/hub/models--meta-llama--Llama-3.1-8B/snapshots/0123456789abcdef0123/model.safetensors",

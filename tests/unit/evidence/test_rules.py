@@ -94,6 +94,7 @@ def test_a_folder_that_is_not_there_is_an_empty_one(tmp_path: Path) -> None:
         (("[[rule]]", "[[rul]]"), "rul is no table of a file of rules"),
         (("[[rule]]", "[rule]"), "rule is no table of a file of rules"),
         (("[[rule]]", "[[rule"), "Expected"),
+        (("[[rule]]", f"a = {'[' * 20_000}"), "nested too deeply"),
         (("storage_stale", "storage_stail"), "there is no cause storage_stail"),
         (('id = "acme-mount"', 'id = "Acme mount"'), "each rule has an id of small letters"),
         (('id = "acme-mount"\n', ""), "each rule has an id of small letters"),

@@ -185,6 +185,26 @@ def test_a_pickle_runs_nothing_and_costs_little(tmp_path: Path, monkeypatch: pyt
     assert os.listdir(tmp_path) == [path.name]
 
 
+def test_lists_that_hold_each_other_cost_nothing(tmp_path: Path) -> None:
+    """Eight hundred bytes, and 10^30 elements for who writes them out."""
+    nested: Any = [0] * 10
+    for _ in range(30):
+        nested = [nested] * 10
+    entry = {
+        "profiling_name": nested,
+        "collective_seq_id": nested,
+        "process_group": nested,
+        "state": nested,
+        "input_sizes": nested,
+    }
+    named = {"profiling_name": "nccl:all_reduce", "collective_seq_id": 1, "state": nested, "input_sizes": nested}
+    dumped = {"entries": [entry, {**named, "process_group": nested}], "pg_config": {"0": {"ranks": nested}}}
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(pickle.dumps(dumped))
+    with open(path, "rb") as file:
+        traces.read(file, str(path))
+
+
 NAMES = ("entries", "pg_config", "pg_status", "profiling_name", "collective_seq_id", "process_group", "state", "0")
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

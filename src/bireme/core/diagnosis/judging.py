@@ -203,6 +203,8 @@ def _confidence(first: _Contender, rivals: Sequence[_Contender], rest: Sequence[
         most.append("medium")
     if first.best.weight == _MILD_WEIGHT or first.best.is_outlived:
         most.append("low")
+    if first.cause.family == "scheduler" and clue.line.source == "output":
+        most.append("medium")  # of these the scheduler knows itself, and a program may print anything
     if rivals:
         most.append("medium" if clue.rule.role == "cause" else "low")
     return min(most, key=_CONFIDENCES.index)
