@@ -101,7 +101,8 @@ async def _told_by(child: subprocess.Popen[bytes], is_gone: Callable[[], bool]) 
     try:
         while True:
             try:
-                piece = await asyncio.wait_for(reader.read(_PIECE), _GONE_EVERY_S)
+                async with asyncio.timeout(_GONE_EVERY_S):
+                    piece = await reader.read(_PIECE)
             except TimeoutError:
                 if is_gone():
                     raise UnreadError("nobody waits for it") from None
