@@ -144,7 +144,7 @@ class _Drawing:
         drawn = [(line, self._in_columns(line)) for line in lane["lines"]]
         top = lane["top"] or max((value for _, values in drawn for value in values if value is not None), default=0.0)
         for place, (line, values) in enumerate(drawn):
-            yield from self._curve(lane, line["name"], values, top, is_first=place == 0)
+            yield from self._curve(lane, line, values, top, is_first=place == 0)
 
     def _reason_rows(self, lane: Record) -> Iterator[Text]:
         """A row for each reason: several hold at once."""
@@ -175,29 +175,33 @@ class _Drawing:
         return _joined(cells)
 
     def _curve(
-        self, lane: Record, name: str, values: Sequence[float | None], top: float, *, is_first: bool
+        self, lane: Record, line: Record, columns: Sequence[float | None], top: float, *, is_first: bool
     ) -> Iterator[Text]:
-        """All of a lane have one scale."""
-        known = [value for value in values if value is not None]
+        """All of a lane have one scale. The figures are of what was measured, however it falls into columns."""
+        known = [value for _, _, value in self._steps_of(line)]
         if not known:
             return
-        yield self._row(lane["title"] if is_first else "", Text(sparkline(values, top, self._glyphs.levels), "green"))
+        yield self._row(lane["title"] if is_first else "", Text(sparkline(columns, top, self._glyphs.levels), "green"))
         mean, unit = sum(known) / len(known), lane["unit"]
-        facts = f"{name}: mean {figure(mean, unit)}, most {figure(max(known), unit)}"
+        facts = f"{line['name']}: mean {figure(mean, unit)}, most {figure(max(known), unit)}"
         yield Text(" " * (_TITLE + 1) + facts[: self._room], "dim", no_wrap=True)
 
     def _in_columns(self, line: Record) -> list[float | None]:
         sums: list[list[float]] = [[] for _ in range(self._room)]
-        for place, value in enumerate(line["mean"]):
-            begin = line["start"] + place * line["step_s"]
-            end = min(begin + line["step_s"], self._open_end)
-            begin = max(begin, self._ran_from)
-            if value is None or not math.isfinite(value) or begin > end:
-                continue
+        for begin, end, value in self._steps_of(line):
             first, last = self._column(begin), self._column(end)
             for column in range(first, max(first, last) + 1):
                 sums[column].append(value)
         return [sum(each) / len(each) if each else None for each in sums]
+
+    def _steps_of(self, line: Record) -> Iterator[tuple[float, float, float]]:
+        """(from, until, mean) of those that are known and lie on the axis."""
+        for place, value in enumerate(line["mean"]):
+            begin = line["start"] + place * line["step_s"]
+            end = min(begin + line["step_s"], self._open_end)
+            begin = max(begin, self._ran_from)
+            if value is not None and math.isfinite(value) and begin <= end:
+                yield begin, end, value
 
     # --- below --------------------------------------------------------------------------------------------
 
