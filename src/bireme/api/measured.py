@@ -16,6 +16,7 @@ from bireme.core.telemetry.metrics import BY_NAME, About
 from bireme.core.telemetry.subjects import Subject
 from bireme.ports import Series
 
+NOT_MEASURED = "nothing is measured here: telemetry.gather is off (bireme.toml)"
 FINEST_S = 1.0
 MOST_POINTS = 10_000
 MOST_FIGURES = 500_000

@@ -9,7 +9,7 @@ how many jobs met the same fault on the same GPU.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from typing import Any
@@ -19,6 +19,7 @@ from bireme.core.diagnosis.records import Start, latest_start, lines_of_outcome,
 from bireme.core.model.events import StepCreated
 from bireme.core.model.jobs import Outcome
 from bireme.core.model.resources import ExitStatus
+from bireme.evidence.wire import line_data
 from bireme.ports import Happened, HistoryQuery, Holding, Series, SeriesError, Store
 from bireme.slurm.filenames import FilenameValues, expand_filename
 
@@ -94,7 +95,7 @@ def evidence_of(whose: Whose, sources: Sources, now: float) -> dict[str, Any]:
         "state": whose.state,
         "start": start.began_at if start is not None else whose.record.get("start_time"),
         "end": start.ended_at if start is not None else whose.record.get("end_time"),
-        "lines": [asdict(line) for line in lines[:MOST_LINES]],
+        "lines": [line_data(line) for line in lines[:MOST_LINES]],
         "outputs": outputs[:MOST_OUTPUTS],
         "absent": absent,
     }
@@ -103,17 +104,16 @@ def evidence_of(whose: Whose, sources: Sources, now: float) -> dict[str, Any]:
 def _of_history(whose: Whose, store: Store) -> list[Line]:
     query = HistoryQuery(jobs=((whose.array_job_id or whose.job_id, whose.array_task_id),), with_steps=True)
     records = [record for record in store.finished(query) if record["job_id"] == whose.job_id] or [dict(whose.record)]
-    lines = []
-    for record in records[-1:]:
-        for step in record.get("steps") or ():
-            status = ExitStatus(int(step.get("exit_code") or 0), int(step.get("exit_signal") or 0))
-            if not status.ok:
-                ended = Outcome(str(step.get("state") or "FAILED"), status)
-                lines += lines_of_outcome(ended, step.get("end_time"))[1:]
-        status = ExitStatus(int(record.get("exit_code") or 0), int(record.get("exit_signal") or 0))
-        outcome = Outcome(record["state"], status, by_uid=record.get("cancelled_by"))
-        lines += lines_of_outcome(outcome, record.get("end_time"))
-    return lines
+    record, lines = records[-1], []
+    for step in record.get("steps") or ():
+        if not (status := _status(step)).ok:
+            lines += lines_of_outcome(Outcome(str(step.get("state") or "FAILED"), status), step.get("end_time"))[1:]
+    outcome = Outcome(record["state"], _status(record), by_uid=record.get("cancelled_by"))
+    return lines + lines_of_outcome(outcome, record.get("end_time"))
+
+
+def _status(record: Mapping[str, Any]) -> ExitStatus:
+    return ExitStatus(int(record.get("exit_code") or 0), int(record.get("exit_signal") or 0))
 
 
 # --- GPUs and nodes ----------------------------------------------------------------------------------------------

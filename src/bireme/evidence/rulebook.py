@@ -13,6 +13,7 @@ import string
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
@@ -60,7 +61,8 @@ class _File:
 
 def load(site: Path | None = None) -> Loaded:
     """Ours, and those of `site`, a folder that need not be there."""
-    loaded = _ours()
+    ours = _ours()
+    loaded = Loaded(dict(ours.causes), dict(ours.rules))
     spare = MOST_RULES
     for path in _files_of(site, loaded.problems) if site is not None else ():
         try:
@@ -85,7 +87,9 @@ def problems_of(paths: Iterable[Path]) -> list[str]:
     return found
 
 
+@cache
 def _ours() -> Loaded:
+    """Read and checked once: they do not change while a process lives, and a daemon is asked often."""
     loaded = Loaded()
     for file in sorted(resources.files("bireme.evidence.rules").iterdir(), key=lambda each: each.name):
         if file.name.endswith(".toml"):

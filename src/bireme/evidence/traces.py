@@ -42,8 +42,8 @@ MOST_BYTES = 64 << 20
 _MOST_ENTRIES = 100_000
 _MOST_RANKS = 1_000_000
 _MEMORY = 2 << 30
-_MOST_SIZES = 16
 """More than the program has, while a pickle is read."""
+_MOST_SIZES = 16
 _NAME = re.compile(r"(?:nccl|rccl|comm_lib|xccl|hccl|torch|fr)_?trace.*?(\d{1,6})$|_rank_?(\d{1,6})$")
 _USUAL_FOLDERS = ("/tmp",)
 _USUAL_NAME = re.compile(r"(?:nccl|comm_lib)_trace_rank_\d{1,6}")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bireme.core.telemetry.log_lines import own_time
+from bireme.slurm.id_ranges import id_ranges
 
 MOST_RANK = 1_000_000
 _NUMBERED = re.compile(r"\s{0,8}(?P<rank>\d{1,6}): ?")
@@ -144,11 +145,5 @@ def utc_offset_s(at: float) -> float:
 
 def ranks_text(ranks: Iterable[int]) -> str:
     """`ranks 0-2,4`; one: `rank 4`."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    text = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    text = id_ranges(ranks)
     return f"rank{'' if text.isdecimal() else 's'} {text}"

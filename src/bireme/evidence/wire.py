@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
+from dataclasses import asdict
 from typing import Any, get_args
 
 from bireme.core.diagnosis.matching import MOST_CHARACTERS, Rulebook, sure_of
@@ -19,20 +20,7 @@ _MOST_NUMBER = 1 << 62
 
 
 def line_data(line: Line) -> dict[str, Any]:
-    return {
-        "text": line.text,
-        "source": line.source,
-        "order": line.order,
-        "last": line.last,
-        "file": line.file,
-        "number": line.number,
-        "at": line.at,
-        "node": line.node,
-        "rank": line.rank,
-        "device": line.device,
-        "pid": line.pid,
-        "others": line.others,
-    }
+    return asdict(line)
 
 
 def line_from(data: Any, sources: Container[Source] = get_args(Source)) -> Line | None:

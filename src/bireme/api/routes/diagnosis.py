@@ -14,6 +14,7 @@ from fastapi import Request, Response
 
 from bireme.agent.system.identity import Identity
 from bireme.api import listing, testimony
+from bireme.api.measured import NOT_MEASURED
 from bireme.api.owner_reading import UnreadError, read_as_owner
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes
@@ -37,7 +38,6 @@ _FIELDS = (
     "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,user_id,user_name,state,start_time,"
     "end_time,group_id,exit_code,exit_signal,cancelled_by,std_out,std_err,work_dir"
 )
-_NOT_MEASURED = "nothing is measured here: telemetry.gather is off (bireme.toml)"
 _PRIVATE = "what is known of a job's end quotes its output and names its files: it is for its owner and for operators"
 _ORDER = ("COMPLETED", "PENDING", "RUNNING")
 """Of an array's records those come first that are none of these, then from the last to the first."""
@@ -140,7 +140,7 @@ async def _sources(api: Context) -> Sources:
     telemetry = api.service.telemetry()
     machines = {node.name: node.hostname or node.name for node in api.cluster.state.config.nodes}
     if telemetry is None:
-        return Sources(store=api.archive, series=None, no_series=_NOT_MEASURED, gpu_names={}, machines=machines)
+        return Sources(store=api.archive, series=None, no_series=NOT_MEASURED, gpu_names={}, machines=machines)
     return Sources(
         store=api.archive,
         series=telemetry.series,

@@ -15,6 +15,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from bireme.api import reported
+from bireme.api.measured import NOT_MEASURED
 from bireme.api.problems import ProblemError, answer
 from bireme.api.reported import Record
 from bireme.api.routes.history import asked_of, runs_told
@@ -165,7 +166,7 @@ def _why_unmeasured(api: Context, record: Record) -> str:
         return "it has not started"
     telemetry = api.service.telemetry()
     if telemetry is None:
-        return "nothing is measured here: telemetry.gather is off (bireme.toml)"
+        return NOT_MEASURED
     return telemetry.problem or "no sample of it was taken: it was too short, or nobody gathers on its nodes"
 
 

@@ -205,7 +205,7 @@ def _sees(api: Context, request: Request, job_id: int) -> bool:
 def _telemetry(api: Context) -> Telemetry:
     telemetry = api.service.telemetry()
     if telemetry is None:
-        raise ProblemError(404, "nothing is measured here: telemetry.gather is off (bireme.toml)")
+        raise ProblemError(404, measured.NOT_MEASURED)
     return telemetry
 
 

@@ -11,6 +11,7 @@ from fastapi import Request, Response
 
 from bireme.api import listing, timelines
 from bireme.api.logged import logged_by
+from bireme.api.measured import NOT_MEASURED
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes, number
 from bireme.api.targets import one_target
@@ -30,7 +31,6 @@ _FIELDS = (
     "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,user_id,user_name,state,submit_time,start_time,end_time,"
     "expected_start,node_list,std_out,std_err"
 )
-_NOT_MEASURED = "nothing is measured here: telemetry.gather is off (bireme.toml)"
 
 
 @routes.get("/v1/jobs/{job}/timeline", points="Steps of each curve, at most 2000 (default 600).")
@@ -115,7 +115,7 @@ async def _sources(api: Context, request: Request) -> Sources:
     telemetry = api.service.telemetry()
     if telemetry is None:
         return Sources(
-            store=api.archive, series=None, no_series=_NOT_MEASURED, waits_now=lambda job_id: None, gpu_names={}
+            store=api.archive, series=None, no_series=NOT_MEASURED, waits_now=lambda job_id: None, gpu_names={}
         )
     names = {gpu.uuid: f"{gpu.node} GPU {gpu.index}{' ' + gpu.profile if gpu.parent else ''}"
              for gpu in await telemetry.gpus()}  # fmt: skip

@@ -41,7 +41,7 @@ def text_of(answer: Record, why_so_sure: str, stamp: Callable[[float], str]) -> 
 
 
 def _where(line: Record, stamp: Callable[[float], str]) -> str:
-    place = line["file"] + (f":{line['line']}" if line["file"] and line["line"] else "")
+    place = _place(line) if line["file"] else ""
     parts = [
         place or _SOURCES.get(line["source"], ""),
         f"rank {line['rank']}" if line["rank"] is not None else "",

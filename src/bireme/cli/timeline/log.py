@@ -7,11 +7,11 @@ one. A pipe or a device is not read. Invariant: what cannot be read is a sentenc
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from bireme.core.telemetry.log_lines import Dated, Raw, dated
 from bireme.evidence.opened import NoFileError, NotTheirsError, open_output
+from bireme.evidence.whereabouts import utc_offset_s
 
 MOST_LINES = 10_000
 _PIECE = 1 << 20
@@ -52,9 +52,8 @@ def _of_output(output: dict[str, Any], most: int, life: tuple[float, float], own
     except OSError as error:
         told["problem"] = f"cannot read {output['path']}: {error.strerror}"
         return told
-    offset_s = -float(time.altzone if time.localtime(life[1]).tm_isdst > 0 else time.timezone)
     looks = [(look[0], look[1], look[2]) for look in output["looks"]]
-    told["lines"] = [_shown(line) for line in dated(raw, looks, life, offset_s)]
+    told["lines"] = [_shown(line) for line in dated(raw, looks, life, utc_offset_s(life[1]))]
     return told
 
 

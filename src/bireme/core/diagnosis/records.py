@@ -31,7 +31,6 @@ _SAID_ALREADY = (
 class Start:
     """One start of a job, from its placement on, in the journal's events."""
 
-    generation: int
     events: Sequence[e.Recorded]
     allocation: Allocation | None = None
 
@@ -74,8 +73,8 @@ def latest_start(story: Iterable[e.Recorded]) -> Start | None:
 def _start_of(events: list[e.Recorded]) -> Start:
     first = events[0].event if events else None
     if isinstance(first, e.JobAllocated):
-        return Start(first.allocation.generation, tuple(events), first.allocation)
-    return Start(0, tuple(events))
+        return Start(tuple(events), first.allocation)
+    return Start(tuple(events))
 
 
 def _mirrored_end(start: Start) -> Finished | None:
