@@ -24,7 +24,7 @@ OF_ALL_KINDS = ("runtime/kernel.py", "core/lifecycle/apply.py", "core/lifecycle/
 """What knows the shape of a kind, and no kind."""
 ROOMS = tuple(
     f"bireme.core.{room}"
-    for room in ("jobs", "steps", "nodes", "reservations", "accounts", "cluster", "services", "idle")
+    for room in ("jobs", "steps", "nodes", "reservations", "accounts", "cluster", "services", "idle", "findings")
 )
 
 

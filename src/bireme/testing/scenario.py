@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bireme.core.calendar.booking import Booking
+from bireme.core.findings.shelves import FINDINGS
 from bireme.core.idle.rules import rule_for as idle_rule_for
 from bireme.core.idle.shelves import NOTICES
 from bireme.core.idle.shelves import policy_of as idle_policy_of
@@ -34,6 +35,7 @@ from bireme.core.lifecycle.due import due, next_due, settled
 from bireme.core.lifecycle.intake import interpret
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
+from bireme.core.model.finding.findings import Gravity, Place, Trouble
 from bireme.core.model.idling.policy import IdleMode, IdlePolicy, IdleRule
 from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, Owner, Pending, Running, Starting
 from bireme.core.model.refusals import Caller, Refusal, Why
@@ -227,6 +229,25 @@ class Scenario:
     def idle_notices(self) -> dict[str, str]:
         """What owners of idle jobs have been told, and still holds."""
         return {self.labels[job_id]: notice_text(notice) for job_id, notice in NOTICES.of(self.state).items()}
+
+    # -- findings ------------------------------------------------------------------------------------------------
+
+    def trouble(self, detector: str, place: Place, gravity: Gravity = Gravity.BROKEN, **more: Any) -> None:
+        """A detector sees that something is wrong there."""
+        said: dict[str, Any] = {"cause": "gpu_lost", "title": f"{detector} at {place.key}", "since": self.now}
+        said |= {"detector": detector, "place": place, "gravity": gravity}
+        self.report(o.TroubleSeen(Trouble(**{**said, **more}), self.now))
+
+    def trouble_gone(self, detector: str, place: Place, *, mended: bool = False) -> None:
+        """A detector has looked, and sees nothing there."""
+        self.report(o.TroubleGone(detector=detector, place=place, at=self.now, why="looked again", mended=mended))
+
+    def findings(self) -> dict[str, str]:
+        """Those that stand, each with what is known of it: `broken`, `degraded dismissed`."""
+        return {
+            key: " ".join((each.trouble.gravity.value, *(("dismissed",) if each.dismissed_by else ())))
+            for key, each in FINDINGS.of(self.state).items()
+        }
 
     def _running_replicas(self, name: str) -> list[Job]:
         replicas = self.state.services[name].replicas.values()

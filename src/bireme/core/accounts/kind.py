@@ -13,6 +13,7 @@ from bireme.core.kinds.kind import Follower, Kind
 from bireme.core.kinds.life import Life
 from bireme.core.limits import following
 from bireme.core.model import events as e
+from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.state.state import State
@@ -89,6 +90,7 @@ ACCOUNTS = Kind(
             e.ReservationRemoved,
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
+            *FINDING_EVENTS,
         )
     ),
 )

@@ -20,6 +20,7 @@ from bireme.core.kinds.life import Absent, Key, Life, Phase, Rows
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
+from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.idling.policy import IdleNotice, NoticeLife
 from bireme.core.model.jobs import Job, Pending, Running
 from bireme.core.model.refusals import Caller, Refusal
@@ -184,6 +185,7 @@ IDLENESS = Kind(
             e.ReservationSet,
             e.ReservationRemoved,
             *SERVICE_EVENTS,
+            *FINDING_EVENTS,
         )
     ),
 )

@@ -13,6 +13,10 @@ from dataclasses import dataclass
 
 from bireme.core.model.accounts import Account, Association, Qos, User
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
+from bireme.core.model.finding.events import FindingChanged as FindingChanged
+from bireme.core.model.finding.events import FindingClosed as FindingClosed
+from bireme.core.model.finding.events import FindingDismissed as FindingDismissed
+from bireme.core.model.finding.events import FindingOpened as FindingOpened
 from bireme.core.model.idling.events import IdleMoveBegun as IdleMoveBegun
 from bireme.core.model.idling.events import IdleNoticeGiven as IdleNoticeGiven
 from bireme.core.model.idling.events import IdleNoticeWithdrawn as IdleNoticeWithdrawn
@@ -520,6 +524,10 @@ Event = (
     | IdleNoticeGiven
     | IdleMoveBegun
     | IdleNoticeWithdrawn
+    | FindingOpened
+    | FindingChanged
+    | FindingDismissed
+    | FindingClosed
 )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bireme.core.model.cluster import ClusterConfig
+from bireme.core.model.finding.findings import Place, Trouble
 from bireme.core.model.resources import NO_USAGE, ExitStatus, NodeShare, TaskEnd, Usage
 from bireme.core.model.serving.probes import Health
 from bireme.core.model.sightings import NodeCondition, Sighting, Standing
@@ -268,6 +269,26 @@ class IdlenessSeen:
     memory_mib: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TroubleSeen:
+    """A detector sees that something is wrong: said as long as it does."""
+
+    trouble: Trouble
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroubleGone:
+    """A detector does not see any more what it saw, or never did: said where it has looked, not where it could not."""
+
+    detector: str
+    place: Place
+    at: float
+    why: str
+    mended: bool = False
+    """A check has passed: also what lasts by itself is over."""
+
+
 Observation = (
     ClusterSeen
     | JobSeen
@@ -291,4 +312,6 @@ Observation = (
     | ReplicaDrained
     | ReplicaSubmitted
     | IdlenessSeen
+    | TroubleSeen
+    | TroubleGone
 )

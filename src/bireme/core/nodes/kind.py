@@ -12,6 +12,7 @@ from bireme.core.kinds.kind import Aside, Kind
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
+from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Ending, Running, Suspended
 from bireme.core.model.nodes import Health
@@ -197,6 +198,7 @@ NODES = Kind(
             e.ReservationRemoved,
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
+            *FINDING_EVENTS,
         )
     ),
 )

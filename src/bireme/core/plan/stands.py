@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from bireme.core.model import events as e
+from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 
 
@@ -111,6 +112,7 @@ STANDS: dict[type[e.Event], Stand] = {
         _stands("who sends and who answers requests is nothing to the queue"),
     ),
     **dict.fromkeys(IDLE_EVENTS, _stands("what comes of it, the job's own events say")),
+    **dict.fromkeys(FINDING_EVENTS, _stands("a finding keeps nobody out: a fence does, by events of its own")),
 }
 
 UNTOUCHED = frozenset(event for event, stand in STANDS.items() if stand.effect is Effect.NONE)

@@ -7,6 +7,7 @@ event, as kinds do (`tests/tidy/test_kinds.py`). Invariant: what is weighed here
 from __future__ import annotations
 
 from bireme.core.model import events as e
+from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.priority.order import Queue, rank
@@ -55,6 +56,7 @@ RANKS_NONE = frozenset(
         e.ReservationRemoved,
         *SERVICE_EVENTS,
         *IDLE_EVENTS,
+        *FINDING_EVENTS,
     )
 )
 """Events that change nobody's priority."""

@@ -10,6 +10,7 @@ from bireme.core.kinds.kind import Kind, StepOver
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
+from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Running
 from bireme.core.model.serving.events import SERVICE_EVENTS
@@ -123,6 +124,7 @@ STEPS = Kind(
             e.ReservationRemoved,
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
+            *FINDING_EVENTS,
         )
     ),
 )
