@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -11,18 +12,24 @@ from bireme.core.diagnosis.model import UNKNOWN, Candidate, Diagnosis, Line
 from bireme.evidence.masking import mask
 
 _MOST_QUOTED = 8
+ANSWERED = (
+    "cause", "title", "summary", "confidence", "basis", "who", "evidence", "actions", "others", "ruled_out", "collect",
+    "problems",
+)  # fmt: skip
+_JOB = re.compile(r"\bJOB\b")
 
 
-def answer_of(diagnosis: Diagnosis, problems: Iterable[str] = ()) -> dict[str, Any]:
-    """`problems`: what could not be read or asked."""
+def answer_of(diagnosis: Diagnosis, problems: Iterable[str] = (), job: str = "") -> dict[str, Any]:
+    """`problems`: what could not be read or asked; `job`: its number, for what is to be typed."""
     return {
         "cause": diagnosis.cause.id,
         "title": diagnosis.cause.title,
         "summary": mask(diagnosis.summary),
         "confidence": diagnosis.confidence,
+        "basis": diagnosis.why_so_sure,
         "who": diagnosis.cause.who,
         "evidence": [_quoted(line) for line in diagnosis.evidence],
-        "actions": list(diagnosis.actions),
+        "actions": [_JOB.sub(job, text) if job else text for text in diagnosis.actions],
         "others": [_runner_up(each) for each in diagnosis.others],
         "ruled_out": [mask(text) for text in diagnosis.ruled_out],
         "collect": list(diagnosis.collect),

@@ -36,6 +36,8 @@ _APART = 500
 _MOST_BETWEEN = 40
 _MOST_KEYS = 1_000
 """Pairs of a rule and a rank."""
+_MOST_FIRST, _MOST_LAST = 1_000, 4_000
+"""Lines of one piece (about a MiB) that rules are asked about."""
 _LAST_LINES = 3
 _END = 128 << 10
 _COLOURS = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -180,8 +182,19 @@ class LogReader:
         """All of it; False: time was over, and `read_end` goes on. What was read is looked through in any case."""
         ahead: deque[_Piece] = deque()
         bytes_ahead = 0
+        stopped = False
+
+        def until_over() -> Iterator[bytes]:
+            """Asked for each block: nothing may come of one, of a hole or a line without end."""
+            nonlocal stopped
+            for block in blocks:
+                yield block
+                if is_over():
+                    stopped = True
+                    return
+
         try:
-            for piece in _pieces(blocks, 1):
+            for piece in _pieces(until_over(), 1):
                 if self._head > 0:
                     self._look_through(piece)
                     self._head -= len(piece.data)
@@ -191,9 +204,7 @@ class LogReader:
                 while bytes_ahead - len(ahead[0].data) >= self._tail:
                     bytes_ahead -= len(ahead[0].data)
                     self._search_between(ahead.popleft())
-                if is_over():
-                    return False
-            return True
+            return not stopped
         finally:
             for piece in (*self._last, *ahead):
                 self._look_through(piece)
@@ -248,7 +259,7 @@ class LogReader:
             sample = piece.data[: 1 << 16].decode("utf-8", "replace").splitlines()[:_SAMPLED_LINES]
             self._labels = Labels.of_sample(sample)
             self._triggers = chosen(piece.data)
-        for data, number in self._sieve.lines(piece):
+        for data, number in _some(self._sieve.lines(piece)):
             self._ask(self._line(data.decode("utf-8", "replace"), number))
         if self._place.source in ("output", "file") and has_stacks(piece.data):
             for text, number in stack_lines(piece.data.decode("utf-8", "replace"), piece.number):
@@ -317,6 +328,17 @@ class _Kept:
     def clues(self) -> list[Clue]:
         kept = [clue for key, first in self._first.items() for clue in (*first, *self._last.get(key, ()))]
         return sorted(kept, key=lambda clue: clue.line.order)
+
+
+def _some(lines: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+    """The first and the last, where rules may know nearly all: a flood of one error says what its ends say."""
+    last: deque[tuple[bytes, int]] = deque(maxlen=_MOST_LAST)
+    for count, line in enumerate(lines):
+        if count < _MOST_FIRST:
+            yield line
+        else:
+            last.append(line)
+    yield from last
 
 
 def _pieces(blocks: Iterable[bytes], number: int) -> Iterator[_Piece]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import errno
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -89,6 +91,20 @@ def _raw(file: BinaryIO, most: int) -> Iterator[bytes]:
     while most > 0 and (block := file.read(min(BLOCK, most))):
         most -= len(block)
         yield block
+        if not block.strip(b"\0"):
+            most -= _past_hole(file, most)
+
+
+def _past_hole(file: BinaryIO, most: int) -> int:
+    """Goes on to where something was written, which in a file of terabytes may be its last line; how far that is."""
+    try:
+        here, behind = file.tell(), os.lseek(file.fileno(), 0, os.SEEK_CUR)
+        there = os.lseek(file.fileno(), here, os.SEEK_DATA)
+        os.lseek(file.fileno(), behind, os.SEEK_SET)  # where the file's own buffer believes that it is
+        file.seek(there)
+    except OSError as error:  # there is nothing more, or this file system does not tell
+        return most if error.errno == errno.ENXIO else 0
+    return there - here
 
 
 def _unpacked(raw: Iterator[bytes], make: Callable[[], _Unpacker], most: int) -> Iterator[bytes]:

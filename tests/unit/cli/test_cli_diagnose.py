@@ -21,7 +21,7 @@ from bireme.cli.main import main
 Captured = pytest.CaptureFixture[str]
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB"
 KEYS = [
-    "cause", "title", "summary", "confidence", "who", "evidence", "actions", "others", "ruled_out", "collect",
+    "cause", "title", "summary", "confidence", "basis", "who", "evidence", "actions", "others", "ruled_out", "collect",
     "problems",
 ]  # fmt: skip
 QUOTED = ["text", "source", "file", "line", "time", "node", "rank", "device"]
@@ -184,6 +184,24 @@ def test_an_operator_does_not_read_what_is_not_the_owners(daemon: FakeDaemon, ca
     told = diagnosed(capfd, "42")
     assert told["cause"] == "unknown"
     assert "not a file of the job's owner" in told["problems"][0]
+
+
+def test_who_may_not_open_the_output_is_told_what_the_owners_process_read(
+    daemon: FakeDaemon, capfd: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the daemon refuses that too, what is known without the output is told."""
+
+    monkeypatch.setattr("bireme.cli.diagnosing.command._is_forbidden", lambda path: path.startswith("/home/alice/"))
+    outputs = [{"path": "/home/alice/slurm-42.out", "stream": "out", "rank": None, "node": ""}]
+    daemon.routes["GET /v1/jobs/42/evidence"] = 200, evidence(outputs=outputs)
+    answer = {name: [] for name in KEYS} | {"cause": "nan_loss", "title": "NaN", "summary": "Loss is NaN.",
+              "confidence": "high", "basis": "a line names it", "who": "you"}  # fmt: skip
+    daemon.routes["GET /v1/jobs/42/diagnosis"] = 200, {"job": "42", **answer, "now": 3.0}
+    assert diagnosed(capfd, "42") == answer
+    daemon.refuse("GET /v1/jobs/42/diagnosis", "Access/permission denied", "ESLURM_ACCESS_DENIED", 403)
+    told = diagnosed(capfd, "42")
+    assert told["cause"] == "unknown"
+    assert told["actions"] == ["look at the end of its output: bireme logs -n 50 42"]
 
 
 def test_no_such_job_and_one_that_waits(daemon: FakeDaemon, capfd: Captured) -> None:

@@ -48,6 +48,31 @@ def test_numbers_are_those_that_sed_counts(tmp_path: Path) -> None:
     ]
 
 
+def test_a_hole_of_terabytes_is_passed_over(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    with open(log, "wb") as file:
+        file.write(f"{ERROR}\n".encode())
+        file.truncate(8 << 40)
+        file.seek(0, os.SEEK_END)
+        file.write(f"\n{ERROR}\n".encode())
+    assert numbers(read(log)) == [1, 3]
+
+
+def test_zeros_that_were_written_are_no_hole(tmp_path: Path) -> None:
+    """Each line is read once, also where a file's buffer ends among the zeros."""
+    log = tmp_path / "a.log"
+    log.write_bytes(f"{ERROR}\n".encode() + bytes((5 << 19) + 4321) + f"\n{ERROR}\n".encode() + bytes(3 << 20))
+    assert numbers(read(log)) == [1, 3]
+
+
+def test_a_flood_of_one_error_is_told_by_its_ends(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(f"{ERROR}\n" * 200_000)
+    found = numbers(read(log))
+    assert found[0] == 1
+    assert found[-1] == 200_000
+
+
 def test_the_last_line_has_no_newline(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text(f"one\ntwo\n{ERROR}")

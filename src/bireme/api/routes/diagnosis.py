@@ -61,9 +61,10 @@ async def show_evidence(api: Context, request: Request) -> Response:
 async def show_diagnosis(api: Context, request: Request) -> Response:
     """Why a job's latest start ended as it did: cause, evidence, what to do and who; for its owner and for operators.
 
-    `cause` is an id of the list in docs/diagnosis.md, `confidence` is high, medium, low or none; `evidence` quotes
-    lines with their `file`, `line`, `time`, `node`, `rank` and `device`; `others` are the runners-up, `ruled_out` what
-    it is not, `collect` what to keep the next time, `problems` what could not be read. Secrets are masked.
+    `cause` is an id of the list in docs/diagnosis.md, `confidence` high, medium, low or none (`basis`: why).
+    `evidence` quotes lines with their `file`, `line`, `time`, `node`, `rank` and `device`; `others` are the runners-up,
+    `ruled_out` what it is not, `collect` what to keep the next time, `problems` what could not be read. Secrets are
+    masked.
     """
     whose, left_out = await _found(api, request)
     told = await api.in_thread(request, partial(testimony.evidence_of, whose, await _sources(api), api.now()))
@@ -81,12 +82,14 @@ async def show_diagnosis(api: Context, request: Request) -> Response:
         problems.append(f"Its output is not read: {error}.")
     loaded = await api.in_thread(request, partial(load, Path(rules)))
     # Beside the loop, where a pattern of the site's that takes for ever can be ended.
-    judged = await api.aside(request, partial(_judged, told["lines"], read, loaded, problems))
+    judged = await api.aside(request, partial(_judged, told["job"], told["lines"], read, loaded, problems))
     about = {name: told[name] for name in ("job", "job_id", "name", "user", "state", "start", "end")}
     return answer({**about, **judged, "left_out": left_out, "now": api.now()})
 
 
-def _judged(lines: list[dict[str, Any]], read: dict[str, Any], loaded: Loaded, problems: list[str]) -> dict[str, Any]:
+def _judged(
+    job: str, lines: list[dict[str, Any]], read: dict[str, Any], loaded: Loaded, problems: list[str]
+) -> dict[str, Any]:
     book = loaded.book()
     with Searcher(book) as searcher:
         known = [clue for line in lines for clue in searcher.clues(Line(**line))]
@@ -94,7 +97,7 @@ def _judged(lines: list[dict[str, Any]], read: dict[str, Any], loaded: Loaded, p
     ends = [line for each in read.get("ends") or () if (line := line_from(each, ("output",))) is not None]
     said = [text[:500] for text in read.get("problems") or () if isinstance(text, str)]
     diagnosis = with_ends(judge(clues, book.causes), ends)
-    return answer_of(diagnosis, [*problems, *said[:50], *loaded.problems, *searcher.problems])
+    return answer_of(diagnosis, [*problems, *said[:50], *loaded.problems, *searcher.problems], job)
 
 
 async def _found(api: Context, request: Request) -> tuple[Whose, int]:

@@ -19,10 +19,10 @@ _SOURCES = {"kernel": "kernel", "record": "the scheduler", "device": "the GPU", 
 Record = dict[str, Any]
 
 
-def text_of(answer: Record, why_so_sure: str, stamp: Callable[[float], str]) -> Iterator[str]:
+def text_of(answer: Record, stamp: Callable[[float], str]) -> Iterator[str]:
     """`answer`: as `answer_of` made it, made visible."""
     sure = f"{_SURE[answer['confidence']]}: " if answer["confidence"] != "none" else ""
-    yield from _wrapped(f"{answer['title']} ({sure}{why_so_sure})", "", "")
+    yield from _wrapped(f"{answer['title']} ({sure}{answer['basis']})", "", "")
     yield from _wrapped(answer["summary"], "", "")
     yield ""
     label = "Evidence" if answer["confidence"] != "none" else "Its end"
