@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from bireme.core.findings import requests as findings
 from bireme.core.jobs import requests
 from bireme.core.kinds.life import IllegalTransition, Law, Life, Phase
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.registry import KINDS, PROGRAMME
 from bireme.core.model import events as e
+from bireme.core.model.finding.findings import Gravity, Place
 from bireme.core.model.idling.policy import IdleAction
 from bireme.core.model.serving.services import ServiceKey
 from bireme.core.reservations.orders import ReservationOrder, create_reservation
@@ -60,6 +62,7 @@ def full_life() -> list[e.Recorded]:
     world.wait(100_000)
     _service_life(world)
     _idle_life(world)
+    _finding_life(world)
     return world.journal
 
 
@@ -98,6 +101,18 @@ def _idle_life(world: Scenario) -> None:
     world.wait(100)
     world.idles("lazy", 700)
     world.wait(1_000)
+
+
+def _finding_life(world: Scenario) -> None:
+    """A finding is opened, gets graver, is dismissed, gets graver again, is dismissed and closed; another is closed."""
+    gpu = Place(node="n1", gpu=0)
+    for gravity in (Gravity.NOTE, Gravity.DEGRADED, Gravity.BROKEN):
+        world.trouble("pcie", gpu, gravity)
+        if gravity is not Gravity.NOTE:
+            world.record(findings.dismiss(world.state, caller_named("root"), 1, "seen"))
+    world.trouble_gone("pcie", gpu, mended=True)
+    world.trouble("pcie", gpu)
+    world.trouble_gone("pcie", gpu, mended=True)
 
 
 JOURNAL = full_life()
