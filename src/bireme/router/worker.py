@@ -95,6 +95,8 @@ class Worker:
         self._told_at = time.monotonic()
         self._has_told = False
         """In the latest message about loads was something: when there is no more, that is told too."""
+        self._is_at_rest = True
+        """All is told, and nothing has come since."""
         self._listeners = start.listeners
         limit = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED) // 2
         self._most = max(1, min(-(-self.settings.most_connections // start.workers), limit))
@@ -441,6 +443,7 @@ class Worker:
         """Nobody is connected any more: what there is to tell, until there is nothing."""
         if not self._is_looking:
             self._tell_load()
+            self._is_at_rest = not self._has_told
             if self._has_told:
                 self.loop.call_later(_SECOND_S, self._tell_rest)
 
@@ -455,7 +458,8 @@ class Worker:
         if not self._is_looking:
             self._is_looking = True
             now = time.monotonic()
-            self._told_at = max(self._told_at, floor(now))  # nothing was there in the seconds without a look
+            if self._is_at_rest:  # nothing was there in the seconds without a look
+                self._told_at, self._is_at_rest = max(self._told_at, floor(now)), False
             self.loop.call_later(_LOOK_S - now % _LOOK_S, self._look)
 
     def _look(self) -> None:

@@ -336,3 +336,28 @@ def test_turns_go_round_and_one_that_goes_wrong_stops_nobody(worker: Worker) -> 
 def test_what_is_no_answer_is_told_at_once(worker: Worker, said: bytes) -> None:
     _side, _replica_wire, _client, wire = answering(worker, said)
     assert wire.first == (502, "bad_answer")
+
+
+def test_what_waits_is_averaged_over_all_of_the_time_since_it_was_told_before(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a look begins in one second and ends in the next."""
+    now, told = [100.02], list[inner.Did]()
+    monkeypatch.setattr("bireme.router.worker.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(worker, "tell", told.append)
+    client, _ = knock(worker, "127.0.0.1")
+    client.data_received(b"GET /free/x HTTP/1.1\r\nHost: a\r\n\r\n")
+    worker._tell_load()
+    now[0] = 100.97
+    slow = client.look
+
+    def look(at: float) -> None:
+        slow(at)
+        now[0] = 101.01
+
+    monkeypatch.setattr(ClientSide, "look", lambda self, at: look(at))
+    worker._look()
+    now[0] = 101.26
+    worker._look()
+    (part,) = told[-1].parts
+    assert part.area / told[-1].seconds == pytest.approx(1.0)
