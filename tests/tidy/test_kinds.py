@@ -24,7 +24,18 @@ OF_ALL_KINDS = ("runtime/kernel.py", "core/lifecycle/apply.py", "core/lifecycle/
 """What knows the shape of a kind, and no kind."""
 ROOMS = tuple(
     f"bireme.core.{room}"
-    for room in ("jobs", "steps", "nodes", "reservations", "accounts", "cluster", "services", "idle", "findings")
+    for room in (
+        "jobs",
+        "steps",
+        "nodes",
+        "reservations",
+        "accounts",
+        "cluster",
+        "services",
+        "idle",
+        "findings",
+        "healings",
+    )
 )
 
 

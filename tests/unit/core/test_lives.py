@@ -8,12 +8,17 @@ from pathlib import Path
 import pytest
 
 from bireme.core.findings import requests as findings
+from bireme.core.healings import requests as healings
+from bireme.core.healings.deciding import proposed
+from bireme.core.healings.shelves import HEALINGS
 from bireme.core.jobs import requests
 from bireme.core.kinds.life import IllegalTransition, Law, Life, Phase
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.registry import KINDS, PROGRAMME
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Gravity, Place
+from bireme.core.model.healing.healings import HealingAct, HealingLife, Proposal
+from bireme.core.model.healing.policy import HealingMode, HealingPolicy
 from bireme.core.model.idling.policy import IdleAction
 from bireme.core.model.serving.services import ServiceKey
 from bireme.core.reservations.orders import ReservationOrder, create_reservation
@@ -63,6 +68,7 @@ def full_life() -> list[e.Recorded]:
     _service_life(world)
     _idle_life(world)
     _finding_life(world)
+    _healing_life(world)
     return world.journal
 
 
@@ -113,6 +119,27 @@ def _finding_life(world: Scenario) -> None:
     world.trouble_gone("pcie", gpu, mended=True)
     world.trouble("pcie", gpu)
     world.trouble_gone("pcie", gpu, mended=True)
+
+
+def _healing_life(world: Scenario) -> None:
+    """Decisions in each mode: they are approved, refused, done, failed, undone, and lapse."""
+    root, state = caller_named("root"), world.state
+    for mode in HealingMode:
+        world.record([e.HealingPolicySet(HealingPolicy(mode=mode))])
+        for rank in range(3):
+            place = Place(node="n1", gpu=rank)
+            first = len(HEALINGS.of(state)) + 1
+            told = Proposal(
+                act=HealingAct.TELL, place=place, title=mode, reason="of it", findings=(first,), undo="no need"
+            )
+            world.record(list(proposed(state, told)))
+            if mode is not HealingMode.ACT:
+                over = (healings.approve(state, root, first), healings.refuse(state, root, first))
+                world.record((*over, [e.HealingLapsed(first, "gone")])[rank])
+            if HEALINGS.of(state)[first].phase is HealingLife.APPROVED:
+                world.record([e.HealingFailed(first, "cannot")] if rank else [e.HealingDone(first)])
+            if HEALINGS.of(state)[first].phase is HealingLife.DONE:
+                world.record(healings.undo(state, root, first))
 
 
 JOURNAL = full_life()

@@ -21,6 +21,7 @@ from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.events import FINDING_EVENTS
+from bireme.core.model.healing.events import HEALING_EVENTS
 from bireme.core.model.idling.policy import IdleNotice, NoticeLife
 from bireme.core.model.jobs import Job, Pending, Running
 from bireme.core.model.refusals import Caller, Refusal
@@ -186,6 +187,7 @@ IDLENESS = Kind(
             e.ReservationRemoved,
             *SERVICE_EVENTS,
             *FINDING_EVENTS,
+            *HEALING_EVENTS,
         )
     ),
 )

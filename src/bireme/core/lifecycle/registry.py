@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args
 from bireme.core.accounts.kind import ACCOUNTS
 from bireme.core.cluster.kind import CLUSTERS
 from bireme.core.findings.kind import FINDINGS_KIND
+from bireme.core.healings.kind import HEALINGS_KIND
 from bireme.core.idle.kind import IDLENESS
 from bireme.core.jobs.kind import JOBS
 from bireme.core.kinds.kind import Chronicler, Follower, Handler, Interpreter, Kind, Remark
@@ -37,6 +38,7 @@ KINDS: tuple[Kind, ...] = (
     REPLICAS,
     IDLENESS,
     FINDINGS_KIND,
+    HEALINGS_KIND,
 )
 
 

@@ -4,7 +4,7 @@ Every event is a frozen dataclass; the journal adds an id, a time and a cause (`
 with everything they decided, so that a replay repeats them without deciding again. A new event needs a class here, a
 handler in the kind that it belongs to, and the stand of every other kind (`core/lifecycle/registry.py`); the journal's
 codec reads the types. Those of services stand in `model/serving/events.py`, those of idle GPUs in
-`model/idling/events.py`.
+`model/idling/events.py`, of findings and healings in `model/finding` and `model/healing`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,14 @@ from bireme.core.model.finding.events import FindingChanged as FindingChanged
 from bireme.core.model.finding.events import FindingClosed as FindingClosed
 from bireme.core.model.finding.events import FindingDismissed as FindingDismissed
 from bireme.core.model.finding.events import FindingOpened as FindingOpened
+from bireme.core.model.healing.events import HealingApproved as HealingApproved
+from bireme.core.model.healing.events import HealingDone as HealingDone
+from bireme.core.model.healing.events import HealingFailed as HealingFailed
+from bireme.core.model.healing.events import HealingLapsed as HealingLapsed
+from bireme.core.model.healing.events import HealingPolicySet as HealingPolicySet
+from bireme.core.model.healing.events import HealingProposed as HealingProposed
+from bireme.core.model.healing.events import HealingRefused as HealingRefused
+from bireme.core.model.healing.events import HealingUndone as HealingUndone
 from bireme.core.model.idling.events import IdleMoveBegun as IdleMoveBegun
 from bireme.core.model.idling.events import IdleNoticeGiven as IdleNoticeGiven
 from bireme.core.model.idling.events import IdleNoticeWithdrawn as IdleNoticeWithdrawn
@@ -528,6 +536,14 @@ Event = (
     | FindingChanged
     | FindingDismissed
     | FindingClosed
+    | HealingPolicySet
+    | HealingProposed
+    | HealingApproved
+    | HealingRefused
+    | HealingDone
+    | HealingFailed
+    | HealingUndone
+    | HealingLapsed
 )
 
 

@@ -13,6 +13,7 @@ from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.events import FINDING_EVENTS
+from bireme.core.model.healing.events import HEALING_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Ending, Running, Suspended
 from bireme.core.model.nodes import Health
@@ -199,6 +200,7 @@ NODES = Kind(
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
             *FINDING_EVENTS,
+            *HEALING_EVENTS,
         )
     ),
 )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from bireme.core.model import events as e
 from bireme.core.model.finding.events import FINDING_EVENTS
+from bireme.core.model.healing.events import HEALING_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 
 
@@ -113,6 +114,7 @@ STANDS: dict[type[e.Event], Stand] = {
     ),
     **dict.fromkeys(IDLE_EVENTS, _stands("what comes of it, the job's own events say")),
     **dict.fromkeys(FINDING_EVENTS, _stands("a finding keeps nobody out: a fence does, by events of its own")),
+    **dict.fromkeys(HEALING_EVENTS, _stands("a decision changes nothing: what carries it out has events of its own")),
 }
 
 UNTOUCHED = frozenset(event for event, stand in STANDS.items() if stand.effect is Effect.NONE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bireme.core.model import events as e
 from bireme.core.model.finding.events import FINDING_EVENTS
+from bireme.core.model.healing.events import HEALING_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.priority.order import Queue, rank
@@ -57,6 +58,7 @@ RANKS_NONE = frozenset(
         *SERVICE_EVENTS,
         *IDLE_EVENTS,
         *FINDING_EVENTS,
+        *HEALING_EVENTS,
     )
 )
 """Events that change nobody's priority."""

@@ -15,6 +15,7 @@ from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.events import FINDING_EVENTS
+from bireme.core.model.healing.events import HEALING_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Finished, Pending
 from bireme.core.model.serving.services import Health, Replica, Service
@@ -208,6 +209,7 @@ _OF_OTHERS: tuple[type[e.Event], ...] = (
     e.ClusterConfigured,
     *IDLE_EVENTS,
     *FINDING_EVENTS,
+    *HEALING_EVENTS,
 )
 """Events that mean nothing to any of the three."""
 

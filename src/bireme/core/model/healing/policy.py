@@ -1,0 +1,37 @@
+"""How far Bireme goes by itself when something is broken: the policy, as operators set it.
+
+Values only. The daemon makes it of its settings (`healing.*`) and journals it whole (`HealingPolicySet`); what follows
+from it is decided in `core/fences` (parts of the pool) and `core/healing` (jobs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class HealingMode(StrEnum):
+    """What becomes of a decision."""
+
+    OBSERVE = "observe"
+    """It is written down, and nobody is asked."""
+    SUGGEST = "suggest"
+    """It is done when an operator approves it."""
+    ACT = "act"
+    """It is done at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealingPolicy:
+    mode: HealingMode = HealingMode.OBSERVE
+    partitions: tuple[tuple[str, HealingMode], ...] = ()
+    """Partitions in which another mode holds. Of a node in several, the most careful one counts."""
+    breaker_percent: float = 10.0
+    """So much of the pool may be out of service at once by Bireme's own decision (one node always): beyond it, people
+    are asked."""
+
+    def mode_in(self, partitions: tuple[str, ...]) -> HealingMode:
+        """For what is in these partitions (a job's one, a node's several)."""
+        own = dict(self.partitions)
+        modes = [own.get(name, self.mode) for name in partitions] or [self.mode]
+        return min(modes, key=list(HealingMode).index)
