@@ -257,6 +257,7 @@ _IN_PATH = {
     "step": "Number of a step.",
     "name": "Name of a partition or of a reservation.",
     "service": "Name of a service.",
+    "finding": "The number of a finding.",
     "key": "The name of a key of it, as the list of keys has it.",
 }
 

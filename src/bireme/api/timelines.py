@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bireme.api import measured
+from bireme.core.model.finding.findings import Finding, Gravity
 from bireme.core.telemetry import lanes as curve_lanes
 from bireme.core.telemetry.curves import Curve, plain
 from bireme.core.telemetry.telling import Run, Told, told_by_runs, told_by_story
@@ -51,6 +52,8 @@ class Whose:
     ended_at: float | None
     nodes: str
     expected_start: float | None
+    findings: tuple[Finding, ...]
+    """What is wrong now where it runs: of the job itself its story tells."""
     is_own: bool
     """It is the job of who asks."""
     reads_run: bool
@@ -94,7 +97,7 @@ def timeline_of(
         lanes=(),
         absent=(),
     )
-    lanes = told.lanes()
+    lanes = [*told.lanes(), _wrong(whose, base)]
     curves: list[Curve] = []
     if sources.series is None:
         absent.append(f"No reasons, faults or curves: {sources.no_series}.")
@@ -197,6 +200,16 @@ def _faults(whose: Whose, sources: Sources, series: Series, base: Timeline, end:
     mine = [one for one in happened if one.task.startswith(f"{whose.job_id}.") or _while_held(one, held)]
     marks = tuple(_fault(one, sources.gpu_names) for one in mine[-MOST_MARKS:])
     return Lane("faults", "faults", marks=marks)
+
+
+def _wrong(whose: Whose, base: Timeline) -> Lane:
+    """Findings about its GPUs and nodes, from when they were first seen, or it has been there."""
+    spans = tuple(
+        Span(max(each.trouble.since, whose.started_at or base.start), None, each.trouble.title,
+             "note" if each.trouble.gravity is Gravity.NOTE else "bad", each.trouble.remedy)
+        for each in whose.findings
+    )  # fmt: skip
+    return Lane("findings", "what is wrong", spans=spans)
 
 
 def _while_held(happened: Happened, held: Sequence[Any]) -> bool:

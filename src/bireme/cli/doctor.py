@@ -21,7 +21,7 @@ from typing import Any
 import bireme
 from bireme.agent.confining import confinement, namespaces, tracking
 from bireme.agent.devices import gpus
-from bireme.cli.lifecycle import agents_without_a_daemon, rounds_words
+from bireme.cli.lifecycle import agents_without_a_daemon, findings_words, rounds_words
 from bireme.cli.main import SLURM_COMMANDS
 from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
@@ -286,6 +286,7 @@ def _daemon(paths: Paths) -> Iterator[Check]:
         yield Check("configuration", WARN, notice)
     yield from _router(about.get("router") or {}, paths)
     yield from _telemetry(about.get("telemetry"), paths)
+    yield from _findings(about.get("findings") or {})
     yield from _nodes(nodes, about.get("silent_agents") or [], paths)
 
 
@@ -333,6 +334,13 @@ def _telemetry(about: dict[str, Any] | None, paths: Paths) -> Iterator[Check]:
         ages = rounds_words(about)
         told = f"is measured: newest round {ages}" if ages else "is measured by nobody: no machine has told anything"
         yield Check("telemetry", OK, f"what jobs and GPUs do {told}" + (f", pid {pid}" if pid else ""))
+
+
+def _findings(counted: dict[str, int]) -> Iterator[Check]:
+    """Detectors say what; this only that there is something."""
+    if words := findings_words(counted):
+        status = FAIL if counted.get("broken") else WARN
+        yield Check("findings", status, f"stand: {words}", "bireme findings")
 
 
 def _nodes(nodes: list[dict[str, Any]], unanswered: list[str], paths: Paths) -> Iterator[Check]:

@@ -42,6 +42,7 @@ _STATUS_S = 10.0
 _STARTS_S, _ANSWERS_S = 30.0, 5.0
 """How long a daemon that is there may take until it serves (another `up` may have just started it), and to answer."""
 _NAMED_SERVICES = 8
+_GRAVITIES = ("broken", "degraded", "note")
 _ROUNDS_NAMED = 8
 _AGE_IN_SECONDS = 100.0
 _NOT_RUNNING = 3  # as `systemctl status` answers for a service that does not run
@@ -380,6 +381,8 @@ def _status(argv: list[str]) -> int:
         print(f"Router    {words}")
     for line in telemetry_words(about.get("telemetry")):
         print(f"Telemetry {line}")
+    if words := findings_words(about.get("findings") or {}):
+        print(f"Findings  {words}: see bireme findings")
     print(f"Machine   {machine_words(nodes)}")
     print(f"Nodes     {_counts(_node_states(nodes))}")
     print(f"Jobs      {_counts(states) or 'none'}")
@@ -394,6 +397,11 @@ def _router_words(about: dict[str, Any]) -> str:
     if about.get("warning"):
         said.append(f"{about['warning']}; see: bireme doctor")
     return "; ".join(said)
+
+
+def findings_words(counted: dict[str, int]) -> str:
+    """`2 broken, 1 degraded`; empty: nothing is known to be wrong."""
+    return ", ".join(f"{counted[gravity]} {gravity}" for gravity in _GRAVITIES if counted.get(gravity))
 
 
 def telemetry_words(about: dict[str, Any] | None) -> list[str]:

@@ -340,6 +340,7 @@ class _Page:
             who = f"for job {told['suspended_for']}" if told["suspended_for"] else "by an operator (scontrol resume)"
             goes_on = "; it goes on by itself when its CPUs are free" if told["suspended_for"] else ""
             yield "Suspended", f"{self._when(told['suspended_at'])}, {who}{goes_on}"
+        yield from _wrong(job.get("findings") or ())
         if told.get("idle_notice"):
             yield "Idle", told["idle_notice"]
         if told["checkpointed_at"] is not None:
@@ -388,6 +389,14 @@ class _Page:
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
+
+
+def _wrong(findings: Iterable[Record]) -> Iterator[tuple[str, str]]:
+    """What is found about the job and where it runs."""
+    label = "Wrong"
+    for found in findings:
+        yield label, f"{found['title']} ({found['gravity']}, {found['place']}): bireme findings show {found['id']}"
+        label = ""
 
 
 def _labelled(label: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -313,6 +313,13 @@ class Client:
         """A job over time: lanes of spans, marks and curves over one axis, one timeline for each record of it."""
         return self._list(f"/v1/jobs/{job}/timeline", "timelines", {"points": points})
 
+    def findings(self) -> list[Record]:
+        """What is wrong with GPUs, nodes and jobs, gravest first, as `bireme findings --json` lists it."""
+        return self._list("/v1/findings", "findings", {})
+
+    def finding(self, number: int) -> Record:
+        return dict(self.transport.get(f"/v1/findings/{number}")["finding"])
+
     def ping(self) -> Record:
         return dict(self.transport.get("/v1/ping"))
 
@@ -343,6 +350,14 @@ class Client:
     def checkpoint(self, job: str | int | JobHandle) -> None:
         """Says that a job's work is saved, as of now: what `bireme checkpoint` says inside a job."""
         self.transport.post(f"/v1/jobs/{job}/checkpoint")
+
+    def dismiss_finding(self, number: int, why: str) -> Record:
+        """Says that a finding is nothing: it stays silent until it is gone, or graver. For operators."""
+        return dict(self.transport.post(f"/v1/findings/{number}/dismiss", {"why": why})["finding"])
+
+    def close_finding(self, number: int, why: str = "") -> None:
+        """Says that a finding is mended. For operators."""
+        self.transport.post(f"/v1/findings/{number}/mended", {"why": why})
 
     def update(self, job: str | int | JobHandle, **changes: Any) -> None:
         """New values by the names of JobSpec and ResourceRequest: `update(42, time_limit_s=3600)`."""

@@ -74,7 +74,7 @@ def news_in(state: State, events: Sequence[e.Recorded]) -> News:
     names = set(_names(own))
     if state.serving.jobs:
         changed = (recorded.event for recorded in events if type(recorded.event) in JOB_EVENTS)
-        found = (state.serving.jobs.get(event.job_id) for event in changed)  # type: ignore[union-attr]
+        found = (state.serving.jobs.get(event.job_id) for event in changed)  # type: ignore[union-attr,arg-type]
         names.update(each[0] for each in found if each is not None)
     return News(frozenset(names), own)
 

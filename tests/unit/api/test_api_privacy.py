@@ -24,6 +24,7 @@ from bireme.commands.parcels import pack
 from bireme.core.lifecycle.apply import apply
 from bireme.core.model import events as e
 from bireme.core.model.accounts import Account, AdminLevel, Association, User
+from bireme.core.model.finding.findings import Gravity, Place, Trouble
 from bireme.core.model.idling.policy import IdleMode, IdlePolicy, IdleRule
 from bireme.core.model.jobs import JobSpec, Outcome, Owner, TrackedRun
 from bireme.core.model.reservations import Reservation
@@ -115,6 +116,8 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/v1/config"): NOTHING,
     ("GET", "/v1/topology"): NOTHING,
     ("GET", "/v1/idle?trial=0"): ("job",),
+    ("GET", "/v1/findings"): ("node",),
+    ("GET", "/v1/findings/1"): ("node",),
     ("GET", "/v1/telemetry/metrics"): NOTHING,
     ("GET", "/metrics"): ("job", "node"),
     ("GET", "/v1/telemetry/now"): ("node",),
@@ -151,6 +154,8 @@ VERBS = ("cancel", "signal", "hold", "release", "requeue", "checkpoint", "suspen
 CHANGES: dict[str, dict[str, Any]] = {
     "/v1/jobs": {"spec": {"name": "mine"}, "script": "#!/bin/sh\n"},
     "/v1/blobs": {},
+    "/v1/findings/1/dismiss": {"why": "x"},
+    "/v1/findings/1/mended": {},
     "/v1/cancel": {"jobs": [str(WAITING)]},
     "/v1/orders": {"verb": "hold", "jobs": [str(WAITING)]},
     "/v1/top": {"jobs": [str(WAITING)]},
@@ -330,6 +335,11 @@ class Served:
         self.cluster.record("test", [allocated, e.JobStarted(RUNNING, 1, 1000.0)])
         rule = IdleRule(name="train", exempt_users=(MARKS["user"],), exempt_accounts=(MARKS["account"],))
         self.cluster.record("test", [e.IdlePolicySet(IdlePolicy(IdleMode.ACT, (rule,)))])
+        trouble = Trouble(
+            detector="off_the_bus", place=Place(node="n2", gpu=0), gravity=Gravity.BROKEN, cause="gpu_lost",
+            title=f"GPU 0 fell off the bus, says {MARKS['node']}", since=1000.0,
+        )  # fmt: skip
+        self.cluster.record("test", [e.FindingOpened(1, trouble)])
         self._forget(store)
 
     def _forget(self, store: SqliteStore) -> None:

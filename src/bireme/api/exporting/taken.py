@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from bireme.api.cluster import Cluster, Service, Work
 from bireme.api.privacy import Viewer
+from bireme.core.findings.shelves import FINDINGS, opened_so_far
+from bireme.core.model.finding.findings import Finding
 from bireme.core.model.jobs import Job
 from bireme.core.model.nodes import Node
 from bireme.core.services.standing import standing
@@ -67,6 +69,9 @@ class Taken:
     work: Work | None
     measured: Measured
     rounds: tuple[NewestRound, ...]
+    findings: tuple[Finding, ...]
+    findings_opened: int
+    """Since the journal began."""
     router_page: str
     viewer: Viewer
 
@@ -98,6 +103,8 @@ def take(cluster: Cluster, service: Service, viewer: Viewer, ended: Ended, measu
         work=service.work(),
         measured=measured,
         rounds=tuple(telemetry.newest_rounds()) if telemetry is not None else (),
+        findings=tuple(FINDINGS.of(state).values()),
+        findings_opened=opened_so_far(state),
         router_page=router,
         viewer=viewer,
     )

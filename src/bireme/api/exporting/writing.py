@@ -45,6 +45,7 @@ def write(taken: Taken, figures: Callable[[], Figures]) -> str:
     _nodes(page, taken)
     _services(page, taken)
     _gpu_jobs(page, taken)
+    _findings(page, taken)
     if not taken.viewer.hidden("nodes"):
         tell_hardware(page, taken.measured)
         what = "The time of the newest round of figures that a machine told."
@@ -260,6 +261,24 @@ def _services(page: Page, taken: Taken) -> None:
             replicas.add(count, {**labels, "state": stand})
         what = "Ends of a service's replicas of late that nobody asked for."
         page.family("bireme_service_crashes", "gauge", what).add(service.crashes, labels)
+
+
+def _findings(page: Page, taken: Taken) -> None:
+    """By detector and gravity; where nodes may be seen, also by node (as many series as nodes with findings)."""
+    counted = Counter((each.trouble.detector, each.trouble.gravity.value, each.phase.value) for each in taken.findings)
+    what = "Findings that stand, by the detector that saw them."
+    samples = (({"detector": d, "gravity": g, "state": s}, n) for (d, g, s), n in sorted(counted.items()))
+    page.tell("bireme_findings", "gauge", what, samples)
+    page.tell("bireme_findings_opened_total", "counter", "Findings ever opened.", [({}, taken.findings_opened)])
+    if taken.viewer.hidden("nodes"):
+        return
+    by_node = Counter(
+        (each.trouble.place.node, each.trouble.gravity.value) for each in taken.findings if each.trouble.place.node
+    )
+    what = "Findings that stand about a node and its GPUs."
+    page.tell(
+        "bireme_node_findings", "gauge", what, (({"node": n, "gravity": g}, c) for (n, g), c in sorted(by_node.items()))
+    )
 
 
 def _gpu_jobs(page: Page, taken: Taken) -> None:

@@ -232,7 +232,7 @@ async def _change(api: Context, request: Request, change: Change, order: Order) 
     if await passed_on(api, caller, target, order):
         return answer({"jobs": [job.id for job in requests.find(api.cluster.state, target)]})
     recorded = await api.cluster.do(api.cause(request), lambda state, _: change(state, caller, target))
-    touched = sorted({one.event.job_id for one in recorded if hasattr(one.event, "job_id")})
+    touched = sorted({job_id for one in recorded if (job_id := getattr(one.event, "job_id", None)) is not None})
     return answer({"jobs": touched})
 
 

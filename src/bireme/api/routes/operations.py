@@ -13,6 +13,7 @@ from bireme.api.answers import Recipe
 from bireme.api.live import Missed, event_content
 from bireme.api.machine import machine_facts
 from bireme.api.problems import ProblemError, answer
+from bireme.api.routes import findings
 from bireme.api.routing import Context, Routes, fields_of, is_id, words
 from bireme.core.jobs import requests
 from bireme.core.limits.ledger import licences_in_use
@@ -62,6 +63,7 @@ async def ping(api: Context, request: Request) -> Response:
             "unconfined": confinement.unconfined() if confinement is not None else {},
             "router": dict(api.service.router()),
             "telemetry": _measured(api, request),
+            "findings": findings.counted(api, request),
             **asked,
         }
     )

@@ -13,11 +13,14 @@ from bireme.api import listing, timelines
 from bireme.api.logged import logged_by
 from bireme.api.measured import NOT_MEASURED
 from bireme.api.problems import answer
+from bireme.api.routes.findings import Reader
 from bireme.api.routing import Context, Routes, number
 from bireme.api.targets import one_target
 from bireme.api.timelines import Sources, Whose
 from bireme.commands.scancel import label
+from bireme.core.findings.concerning import concerning
 from bireme.core.jobs import requests
+from bireme.core.model.finding.findings import Finding
 from bireme.core.model.jobs import Finished, Pending
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.telemetry.lanes import Logged
@@ -74,7 +77,11 @@ async def _found(api: Context, request: Request) -> tuple[list[Whose], int]:
     records = listing.records_of(state, jobs[:MOST_RECORDS], api.now(), _FIELDS.split(","))
     if jobs:
         ends = [job.phase.ended_at if isinstance(job.phase, Finished) else None for job in jobs]
-        return [_whose(record, end, caller) for record, end in zip(records, ends)], len(jobs) - len(records)
+        reader = Reader(api, caller)
+        found = [tuple(each for each in concerning(state, job) if not each.trouble.place.job_id and reader.sees(each))
+                 for job in jobs]  # fmt: skip
+        told = [_whose(record, end, caller, wrong) for record, end, wrong in zip(records, ends, found)]
+        return told, len(jobs) - len(records)
     query = HistoryQuery(jobs=((target.job_id, target.task_id),))
     past = await api.in_thread(request, partial(api.archive.finished, query))
     seen = [record for record in past if api.sees(caller, record["user_id"], record.get("account") or "")]
@@ -85,7 +92,7 @@ async def _found(api: Context, request: Request) -> tuple[list[Whose], int]:
     )
 
 
-def _whose(record: dict[str, Any], ended_at: float | None, caller: Caller) -> Whose:
+def _whose(record: dict[str, Any], ended_at: float | None, caller: Caller, findings: tuple[Finding, ...] = ()) -> Whose:
     return Whose(
         job=label(record),
         job_id=record["job_id"],
@@ -99,6 +106,7 @@ def _whose(record: dict[str, Any], ended_at: float | None, caller: Caller) -> Wh
         nodes=record.get("node_list") or "",
         expected_start=record.get("expected_start") if record["state"] == "PENDING" else None,
         uid=record["user_id"],
+        findings=findings,
         is_own=record["user_id"] == caller.uid,
         reads_run=caller.may_change(record["user_id"]),
         outputs=_outputs(record),

@@ -15,8 +15,10 @@ from fastapi import Request, Response
 from bireme.api import listing
 from bireme.api.privacy import WORDS, Viewer
 from bireme.api.problems import answer
+from bireme.api.routes.findings import Reader
 from bireme.api.routing import Context, Routes, flag
 from bireme.api.targets import one_target
+from bireme.core.findings.concerning import concerning
 from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
 from bireme.core.jobs.states import job_state
@@ -49,7 +51,8 @@ _ENDED_FIELDS = (
 async def explain_job(api: Context, request: Request) -> Response:
     """Why a job waits and when it will start; why it runs where it does; or how it ended.
 
-    `jobs` has one element for each record of the job, with `waiting` and `suggestions`, `running` or `ended`. Each
+    `jobs` has one element for each record of the job, with `waiting` and `suggestions`, `running` and `findings` (what
+    is wrong with it or where it runs, as in `/v1/findings`), or `ended`. Each
     suggestion was planned; `all_tried` is false when there was no time to try every kind of change.
     """
     caller, target = api.caller(request), one_target(request.path_params["job"])
@@ -100,7 +103,8 @@ async def _told(
         return _explained_waiting(api.cluster.state, waiting, now, sees, owners)
 
     told = await api.aside(request, think) if waiting else []
-    told += [_explained(api, job, sees) for job in shown[len(waiting) :]]
+    reader = Reader(api, api.caller(request))
+    told += [_explained(api, job, sees, reader) for job in shown[len(waiting) :]]
     return {"jobs": [_shown(each, viewer) for each in told], "left_out": len(found) - len(told), "now": now}
 
 
@@ -116,13 +120,14 @@ def _shown(told: Any, viewer: Viewer) -> Any:
     return shown
 
 
-def _explained(api: Context, job: Job, sees: Callable[[Job], bool]) -> dict[str, Any]:
+def _explained(api: Context, job: Job, sees: Callable[[Job], bool], reader: Reader) -> dict[str, Any]:
     """One that runs or has ended."""
     state = api.cluster.state
     if isinstance(job.phase, Finished):
         record = listing.records_of(state, [job], api.now(), _ENDED_FIELDS.split(","))[0]
         return {**_named(job), "ended": _ended(record)}
-    return {**_named(job), "running": all_fields(explain_running(state, job, sees))}
+    found = [reader.record(each) for each in concerning(state, job) if reader.sees(each)]
+    return {**_named(job), "running": all_fields(explain_running(state, job, sees)), "findings": found}
 
 
 def _explained_waiting(

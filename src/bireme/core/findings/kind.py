@@ -75,7 +75,7 @@ def _trouble_gone(state: State, seen: o.TroubleGone, now: float) -> list[e.Event
     known = FINDINGS.of(state).get(f"{seen.detector} {seen.place.key}")
     if known is None or (known.trouble.lasts and not seen.mended):
         return []
-    return [e.FindingClosed(known.trouble.key, seen.why)]
+    return [e.FindingClosed(known.trouble.key, seen.why, job_id=known.trouble.place.job_id or None)]
 
 
 # -- its own events --------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def _without_place(state: State, now: float) -> Iterator[e.Event]:
     for finding in list(FINDINGS.of(state).values()):
         if not _is_there(state, finding.trouble):
             what = "the job has ended" if finding.trouble.place.job_id else "the node is not configured any more"
-            yield e.FindingClosed(finding.trouble.key, what)
+            yield e.FindingClosed(finding.trouble.key, what, job_id=finding.trouble.place.job_id or None)
 
 
 FINDINGS_KIND = Kind(

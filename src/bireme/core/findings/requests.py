@@ -14,7 +14,11 @@ def found(state: State, number: int) -> Finding:
     for finding in FINDINGS.of(state).values():
         if finding.id == number:
             return finding
-    raise Refusal(Why.NOT_SUPPORTED, f"no finding {number} stands: `bireme findings` lists those that do")
+    raise no_finding(number)
+
+
+def no_finding(number: int) -> Refusal:
+    return Refusal(Why.INVALID_FINDING, f"no finding {number} stands: `bireme findings` lists those that do")
 
 
 def dismiss(state: State, caller: Caller, number: int, why: str) -> list[e.Event]:
@@ -22,13 +26,14 @@ def dismiss(state: State, caller: Caller, number: int, why: str) -> list[e.Event
     finding = _for_operators(state, caller, number)
     if finding.phase is FindingLife.DISMISSED:
         return []
-    return [e.FindingDismissed(finding.trouble.key, caller.user, why)]
+    return [e.FindingDismissed(finding.trouble.key, caller.user, why, finding.trouble.place.job_id or None)]
 
 
 def mended(state: State, caller: Caller, number: int, why: str) -> list[e.Event]:
     """A person says that it is over. Where it is not, its detector finds it again."""
     finding = _for_operators(state, caller, number)
-    return [e.FindingClosed(finding.trouble.key, why or "said to be mended", caller.user)]
+    about = finding.trouble.place.job_id or None
+    return [e.FindingClosed(finding.trouble.key, why or "said to be mended", caller.user, about)]
 
 
 def _for_operators(state: State, caller: Caller, number: int) -> Finding:

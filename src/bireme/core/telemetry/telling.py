@@ -14,6 +14,7 @@ from typing import Any
 
 from bireme.core.explain.wording import clock, sentence
 from bireme.core.model import events as e
+from bireme.core.model.finding.findings import Gravity
 from bireme.core.model.jobs import Ending, Finished, Outcome, Pending, Running, Starting, Suspended
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.model.resources import Allocation, ExitStatus
@@ -199,6 +200,10 @@ class _Teller:
         then = "nothing is done" if event.act_at is None else f"{event.action.value} in {clock(event.act_at - at)}"
         self.mark(at, f"its owner is told: {idle}; {then}", "bad", f"rule {facts.rule} of {facts.source}")
 
+    def finding(self, event: e.FindingOpened | e.FindingChanged, at: float) -> None:
+        trouble = event.trouble
+        self.mark(at, f"found: {trouble.title}", "note" if trouble.gravity is Gravity.NOTE else "bad", trouble.remedy)
+
     def leftover(self, event: e.LeftoverFound, at: float) -> None:
         self.mark(at, f"something of it is still on {event.node}", "bad")
 
@@ -326,6 +331,12 @@ _TELLS: dict[type[Any], Callable[[_Teller, Any, float], None]] = {
     e.IdleNoticeGiven: _Teller.found_idle,
     e.IdleNoticeWithdrawn: lambda teller, event, at: teller.mark(at, "no longer told of idle GPUs", more=event.why),
     e.IdleMoveBegun: lambda teller, event, at: teller.mark(at, "ended for idle GPUs, to another partition", "bad"),
+    e.FindingOpened: _Teller.finding,
+    e.FindingChanged: _Teller.finding,
+    e.FindingDismissed: lambda teller, event, at: teller.mark(
+        at, f"a finding was dismissed by {event.by}", more=event.why
+    ),
+    e.FindingClosed: lambda teller, event, at: teller.mark(at, "a finding is over", more=event.why),
     e.LeftoverFound: _Teller.leftover,
     e.LeftoverCleared: lambda teller, event, at: teller.mark(at, "nothing of it is left on its nodes"),
 }

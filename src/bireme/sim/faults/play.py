@@ -428,7 +428,7 @@ class Player:
         self._check_closed(events)
         if not self._lossy:
             self.ledger.follow(state, events)
-        if any(hasattr(recorded.event, "job_id") for recorded in events):
+        if any(getattr(recorded.event, "job_id", None) is not None for recorded in events):
             self._moved_at = self.clock.now()
         self._touched.update({getattr(each.event, "job_id", 0): self.clock.now() for each in events})
         for recorded in events:

@@ -219,7 +219,7 @@ class ServiceRules:
         if self._homeless:
             raise Violation(f"jobs {sorted(self._homeless)} are replicas of no service")
         if self._jobs and any(
-            hasattr(recorded.event, "job_id") or is_of_service(recorded.event) for recorded in events
+            getattr(recorded.event, "job_id", None) is not None or is_of_service(recorded.event) for recorded in events
         ):
             self._nobody_is_left_behind()
             self._what_is_proven_comes_back(events[-1].at)

@@ -19,6 +19,11 @@ class FindingOpened:
     def key(self) -> str:
         return self.trouble.key
 
+    @property
+    def job_id(self) -> int | None:
+        """Whose story it belongs to; None: it is about no job."""
+        return self.trouble.place.job_id or None
+
 
 @dataclass(frozen=True, slots=True)
 class FindingChanged:
@@ -30,6 +35,10 @@ class FindingChanged:
     def key(self) -> str:
         return self.trouble.key
 
+    @property
+    def job_id(self) -> int | None:
+        return self.trouble.place.job_id or None
+
 
 @dataclass(frozen=True, slots=True)
 class FindingDismissed:
@@ -38,6 +47,7 @@ class FindingDismissed:
     key: str
     by: str
     why: str
+    job_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,7 @@ class FindingClosed:
     key: str
     why: str
     by: str = ""
+    job_id: int | None = None
 
 
 FindingEvent = FindingOpened | FindingChanged | FindingDismissed | FindingClosed

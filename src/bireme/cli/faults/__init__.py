@@ -1,0 +1,1 @@
+"""Commands about what goes wrong: findings, and checks of a node."""
