@@ -26,6 +26,9 @@ ENDS = {
     "script": "COMPLETED",
 }
 """How the hidden process's job ends (or, for `step`, only its step), and what it is then."""
+BUSY = ("fork_chain", "at_exec")
+"""The ways that keep a CPU busy: their tasks are held until they are looked at, so that the others do not wait behind
+ten endless loops."""
 CONF = virtual_nodes(1, 8, cpus=256, settings="UnkillableStepTimeout=120").replace("KillWait=2", "KillWait=1")
 MODES = ("root, cgroup v2", "root, cgroup v1", "root, no cgroup", "user, no cgroup")
 V2_TREES = [
@@ -70,7 +73,7 @@ PYTHON hiding.py $way $case.hidden
 
 
 class Hidden:
-    """A cluster on which every way of hiding was tried, once for each kind of end: tasks of one array."""
+    """A cluster on which every way of hiding was tried, once for each kind of end: tasks of two arrays."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -79,18 +82,25 @@ class Hidden:
         (cluster.work / "cases").write_text("".join(f"{way} {end}\n" for way, end in self.cases))
         python = cluster.python if cluster.owner else sys.executable
         script = cluster.script(SCRIPT.replace("PYTHON", python), "hide.sh")
-        options = ["-n1", "--mem=10", "-t", "30", "-o", "%a.out", f"--array=0-{len(self.cases) - 1}"]
-        self.array = cluster.sbatch(*options, str(script))
+        quiet = [case for case, (way, _) in enumerate(self.cases) if way not in BUSY]
+        busy = [case for case, (way, _) in enumerate(self.cases) if way in BUSY]
+        self.quiet, self.busy = self.submit(script, quiet), self.submit(script, busy, "--hold")
+
+    def submit(self, script: Path, cases: list[int], *options: str) -> str:
+        tasks = f"--array={','.join(map(str, cases))}"
+        return self.cluster.sbatch("-n1", "--mem=10", "-t", "30", "-o", "%a.out", tasks, *options, str(script))
 
     def file(self, way: str, end: str, kind: str) -> Path:
         return self.cluster.work / f"{self.cases.index((way, end))}.{kind}"
 
     def task(self, way: str, end: str) -> str:
-        return f"{self.array}_{self.cases.index((way, end))}"
+        return f"{self.busy if way in BUSY else self.quiet}_{self.cases.index((way, end))}"
 
     def finish(self, way: str, end: str) -> dict[str, Any]:
         """Has the task end in this way; its record then."""
         hidden, task = self.file(way, end, "hidden"), self.task(way, end)
+        if way in BUSY:
+            self.cluster.run("scontrol", "release", task)
         if end not in ("script", "step"):
             self.cluster.until(lambda: hidden.exists() or self.file(way, end, "twice").exists(), 90)
         if end == "scancel":
