@@ -1,4 +1,4 @@
-"""The FastAPI application: every route in one place, with its OpenAPI document at /v1/openapi.json.
+"""The application that answers requests (ASGI): every route in one place.
 
 Made by the daemon around a runtime and a store, and by tests around small ones. Invariant: routes that are asked for
 most are registered first, since they are looked up in order.
@@ -6,10 +6,10 @@ most are registered first, since they are looked up in order.
 
 from __future__ import annotations
 
-from typing import Any
-
-from fastapi import FastAPI, Request, Response
 from starlette._exception_handler import wrap_app_handling_exceptions
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bireme.api import problems
@@ -41,7 +41,8 @@ from bireme.api.routes import (
     timelines,
     why,
 )
-from bireme.api.routing import ERROR_RESPONSE, Context, Endpoint
+from bireme.api.routes.description import describe
+from bireme.api.routing import Context, Endpoint, served
 from bireme.api.serving.asides import Asides
 from bireme.api.serving.peers import SCOPE_KEY, Callers
 from bireme.api.serving.turns import Slots, Turns
@@ -50,27 +51,45 @@ from bireme.api.submitted import Submitted
 from bireme.collector import collect_a_little
 from bireme.ports import Store
 
-DESCRIPTION = """The API of one Bireme cluster, on a unix socket. Who asks is known from the socket's peer credentials.
-
-Times are seconds since the epoch, sizes MiB, resources whole numbers. Errors carry Slurm's message, name and number."""
-
-
 THREADS, THREADS_EACH = 4, 2
 """So many look into the store at a time, and so many of one user."""
 READERS, READERS_EACH = 3, 1
 """So many processes read users' files at a time, for one user so many."""
 
+TABLES = (
+    submissions.routes,
+    telemetry.routes,
+    timelines.routes,
+    commands.routes,
+    diagnosis.routes,
+    experiments.routes,
+    findings.routes,
+    jobs.routes,
+    orders.routes,
+    operations.routes,
+    steps.routes,
+    history.routes,
+    idle.routes,
+    reports.routes,
+    accounting.routes,
+    priorities.routes,
+    reservations.routes,
+    services.routes,
+    why.routes,
+)
+"""What is asked for most comes first."""
 
-class Api(FastAPI):
+
+class Api(Starlette):
     """The application, with a shorter way to the routes that are found by their method and path alone.
 
-    They take nothing of what the framework works out for a request (parameters, dependencies, models), which is more
-    than half of what a submission costs before anything is looked at. Turns, long answers and errors are the same on
-    both ways; the longer one is for paths with a variable part and for everything that is no route.
+    They take nothing of what the framework works out for a request: which route it is, and what is in its path. Turns,
+    long answers and errors are the same on both ways; the longer one is for paths with a variable part and for
+    everything that is no route.
     """
 
-    def __init__(self, turns: Turns, unread: Unread, **described: Any) -> None:
-        super().__init__(**described)
+    def __init__(self, turns: Turns, unread: Unread) -> None:
+        super().__init__()
         self.plain: dict[tuple[str, str], Endpoint] = {}
         self._short = TakesTurns(AsItIsRead(self._answer, turns, unread), turns)
         self.add_middleware(AsItIsRead, turns=turns, unread=unread)
@@ -116,16 +135,7 @@ class TakesTurns:
 
 def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
     turns, unread = Turns(), Unread()
-    app = Api(
-        turns,
-        unread,
-        title="Bireme",
-        version=service.version,
-        description=DESCRIPTION,
-        openapi_url="/v1/openapi.json",
-        docs_url=None,
-        redoc_url=None,
-    )
+    app = Api(turns, unread)
     live = Live()
     cluster.subscribe(live.publish)
     clock = cluster.clock
@@ -140,38 +150,11 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
     )  # fmt: skip
     app.state.context, app.state.unread = context, unread
     problems.install(app)
-    for module in (
-        submissions,
-        telemetry,
-        timelines,
-        commands,
-        diagnosis,
-        experiments,
-        findings,
-        jobs,
-        orders,
-        operations,
-        steps,
-        history,
-        idle,
-        reports,
-        accounting,
-        priorities,
-        reservations,
-        services,
-        why,
-    ):
-        app.plain |= module.routes.mount(app, context)
-    _describe_errors(app)
+    for table in TABLES:
+        app.plain |= table.mount(app, context)
+
+    async def openapi(_: Request) -> Response:
+        return problems.answer(describe(TABLES, service.version))
+
+    app.router.routes.append(served("GET", "/v1/openapi.json", openapi, "openapi"))
     return app
-
-
-def _describe_errors(app: FastAPI) -> None:
-    original = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = original()
-        document.setdefault("components", {}).setdefault("responses", {})["Error"] = ERROR_RESPONSE
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]

@@ -8,14 +8,15 @@ Not here: deciding what is wrong (the kinds of `core/` raise Refusal).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from bireme.api.serving.peers import SCOPE_KEY
 from bireme.core.model.refusals import Refusal, Why
@@ -179,7 +180,11 @@ _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 
 
-async def answer_to(app: FastAPI, request: Request, error: Exception) -> Response:
+Failure = TypeVar("Failure", bound=Exception)
+Handler: TypeAlias = Callable[[Request, Failure], Awaitable[Response]]
+
+
+async def answer_to(app: Starlette, request: Request, error: Exception) -> Response:
     """What the handler of this kind of failure says."""
     kind = next(kind for kind in type(error).__mro__ if kind in app.exception_handlers)
     answered: Any = app.exception_handlers[kind](request, error)
@@ -187,57 +192,64 @@ async def answer_to(app: FastAPI, request: Request, error: Exception) -> Respons
     return response
 
 
-def install(app: FastAPI) -> None:
+def install(app: Starlette) -> None:
     """One handler for each kind of failure, so that routes only raise."""
 
-    @app.exception_handler(Refusal)
+    def answers(kind: type[Failure]) -> Callable[[Handler[Failure]], Handler[Failure]]:
+        def register(handler: Handler[Failure]) -> Handler[Failure]:
+            app.exception_handlers[kind] = handler
+            return handler
+
+        return register
+
+    @answers(Refusal)
     async def refused(_: Request, error: Refusal) -> Response:
         return answer(refusal_content(error), _STATUS.get(error.why, 400))
 
-    @app.exception_handler(ProblemError)
+    @answers(ProblemError)
     async def problem(_: Request, error: ProblemError) -> Response:
         answered = answer(error.content, error.status)
         if error.status == 429:  # nothing was done: it may be sent again
             answered.headers["retry-after"] = "1"
         return answered
 
-    @app.exception_handler(ClientDisconnect)
+    @answers(ClientDisconnect)
     async def gone(_: Request, error: ClientDisconnect) -> Response:
         """Nobody is there to be answered, and nothing failed."""
         return Response(status_code=408)
 
-    @app.exception_handler(RecursionError)
+    @answers(RecursionError)
     async def too_deep(_: Request, error: RecursionError) -> Response:
         """The problem of a body that could be read, but not taken apart: lists in lists, a thousand deep."""
         return answer(_content("the request is nested too deeply", None, 22, ""), 400)
 
-    @app.exception_handler(WrongShapeError)
+    @answers(WrongShapeError)
     async def wrong_shape(_: Request, error: WrongShapeError) -> Response:
         return answer(_content(str(error), None, 22, ""), 400)
 
-    @app.exception_handler(BlobShareError)
+    @answers(BlobShareError)
     async def no_room(_: Request, error: BlobShareError) -> Response:
         hint = f"{error}: submit the jobs that name them, then send this again"
         answered = answer(_content("Too many large requests at once", None, 11, hint), 429)
         answered.headers["retry-after"] = "1"
         return answered
 
-    @app.exception_handler(JournalError)
+    @answers(JournalError)
     async def not_stored(_: Request, error: JournalError) -> Response:
         log.error("%s", error)
         return answer(_content(f"nothing was stored: {error}", "EIO", 5, ""), 507)
 
-    @app.exception_handler(StoreError)
+    @answers(StoreError)
     async def unreadable(_: Request, error: StoreError) -> Response:
         log.error("%s", error)
         return answer(_content(str(error), "EIO", 5, ""), 500)
 
-    @app.exception_handler(HTTPException)
+    @answers(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
         message = "there is no such route" if error.status_code == 404 else str(error.detail)
         return answer(_content(message, None, None, ""), error.status_code)
 
-    @app.exception_handler(Exception)
+    @answers(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return answer(_content("the daemon failed to answer; its log says why", None, None, ""), 500)

@@ -1,6 +1,6 @@
-"""A table of routes: method, path, handler, and what the OpenAPI document says about them.
+"""A table of routes: method, path, handler, and what the OpenAPI document (`routes/description.py`) says about them.
 
-Handlers take the context and the raw request and return a response: parsing with the framework's models would cost more
+Handlers take the context and the raw request and return a response: parsing into a framework's models would cost more
 than the work itself on the routes that matter. Their docstrings are the descriptions.
 """
 
@@ -12,7 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as ServedRoute
 
 from bireme.api.answers import Answers, Recipe, answer_in_slices, shared_answer
 from bireme.api.cluster import Cluster, Service
@@ -191,28 +194,22 @@ class Routes:
 
         return register
 
-    def mount(self, app: FastAPI, context: Context) -> dict[tuple[str, str], Endpoint]:
-        """Describes and serves them; returns those that are found by their method and their path alone."""
+    def mount(self, app: Starlette, context: Context) -> dict[tuple[str, str], Endpoint]:
+        """Serves them; returns those that are found by their method and their path alone."""
         plain: dict[tuple[str, str], Endpoint] = {}
         for route in self.table:
             endpoint = _endpoint(route, context)
             if "{" not in route.path:
                 plain[route.method, route.path] = endpoint
-            words = (route.handler.__doc__ or "").strip()
-            app.add_api_route(
-                route.path,
-                endpoint,
-                methods=[route.method],
-                tags=[self.tag],
-                name=route.handler.__name__,
-                operation_id=route.handler.__name__,
-                summary=words.split("\n")[0].rstrip("."),
-                description="\n".join(line.strip() for line in words.split("\n")),
-                response_class=Response,
-                responses={200: {"content": {route.media: {}}}, "4XX": {"$ref": "#/components/responses/Error"}},
-                openapi_extra=_documented(route),
-            )
+            app.router.routes.append(served(route.method, route.path, endpoint, route.handler.__name__))
         return plain
+
+
+def served(method: str, path: str, endpoint: Endpoint, name: str) -> ServedRoute:
+    """A route of the framework's for this method alone: it would answer HEAD beside GET."""
+    made = ServedRoute(path, endpoint, methods=[method], name=name)
+    made.methods = {method}
+    return made
 
 
 def _endpoint(route: Route, context: Context) -> Endpoint:
@@ -228,60 +225,6 @@ def _endpoint(route: Route, context: Context) -> Endpoint:
         return response
 
     return endpoint
-
-
-def _documented(route: Route) -> dict[str, Any]:
-    extra: dict[str, Any] = {}
-    in_path = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": _IN_PATH[name]}
-        for name in in_path
-    ]
-    parameters += [
-        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}, "description": text}
-        for name, text in route.query.items()
-    ]
-    if parameters:
-        extra["parameters"] = parameters
-    if route.body:
-        schema = {"type": "object", "description": route.body}
-        extra["requestBody"] = {"content": {"application/json": {"schema": schema}}, "description": route.body}
-    return extra
-
-
-_IN_PATH = {
-    "command": "One of Slurm's commands: `squeue`.",
-    "job": "A job as people write it: `42`, an array task `42_7`, or a component of a heterogeneous job `42+1`.",
-    "namespace": "A namespace of the Kubernetes cluster.",
-    "pod": "The name of a pod in it.",
-    "step": "Number of a step.",
-    "name": "Name of a partition or of a reservation.",
-    "service": "Name of a service.",
-    "finding": "The number of a finding.",
-    "key": "The name of a key of it, as the list of keys has it.",
-}
-
-ERROR_RESPONSE = {
-    "description": "Refused or failed. `message` is Slurm's sentence where Slurm has one; `hint` says more.",
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "properties": {
-                    "error": {
-                        "type": "object",
-                        "properties": {
-                            "message": {"type": "string"},
-                            "code": {"type": ["string", "null"], "examples": ["ESLURM_INVALID_PARTITION_NAME"]},
-                            "slurm_errno": {"type": ["integer", "null"]},
-                            "hint": {"type": "string"},
-                        },
-                    }
-                },
-            }
-        }
-    },
-}
 
 
 MOST_FIELDS = 256

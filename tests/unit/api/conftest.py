@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from bireme.api.app import create_app
 from bireme.api.cluster import Decide, Service
@@ -106,7 +106,7 @@ class Running:
         self.transport = Transport(home, timeout_s=20, tool="test")
         self.shutdowns: list[bool] = []
         self.server: Server
-        self.app: FastAPI
+        self.app: Starlette
 
     def happen(self, *events: Event, cause: str = "engine") -> None:
         """Something happens, as if the engine had reported it."""
@@ -120,7 +120,7 @@ class Running:
         assert done.wait(10)
 
 
-async def ask_as(app: FastAPI, method: str, path: str, uid: int, body: Any = None) -> tuple[int, str]:
+async def ask_as(app: Starlette, method: str, path: str, uid: int, body: Any = None) -> tuple[int, str]:
     """Asks the application without a socket: whoever asks is who the test says. (status, text)"""
     place, _, query = path.partition("?")
     scope = {

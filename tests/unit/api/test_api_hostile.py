@@ -20,9 +20,10 @@ from urllib.parse import quote
 import pytest
 from tests.unit.api.conftest import SmallCluster
 
-from bireme.api.app import create_app
+from bireme.api.app import TABLES, create_app
 from bireme.api.cluster import Service
 from bireme.api.routes import why
+from bireme.api.routes.description import describe
 from bireme.api.serving.peers import SCOPE_KEY, Peer
 from bireme.core.model.events import JobSubmitted
 from bireme.core.model.jobs import ArraySpec, JobSpec, Owner, ResourceRequest
@@ -71,7 +72,7 @@ class Bench:
         service = Service(version="1", pid=1, up_since=0.0, owner_uid=0, max_body_bytes=8_000_000)
         self.app = create_app(self.cluster, self.store, service)  # type: ignore[arg-type]
         self.loop = asyncio.new_event_loop()
-        self.document = self.app.openapi()
+        self.document = describe(TABLES, "1")
 
     def close(self) -> None:
         self.loop.close()

@@ -12,7 +12,7 @@ from bireme import collector
 from bireme.client.transport import ApiError, Transport
 from bireme.commands import parcels
 
-OF_REQUESTS = ("bireme.api", "uvicorn", "starlette", "fastapi", "asyncio", "_asyncio")
+OF_REQUESTS = ("bireme.api", "uvicorn", "starlette", "asyncio", "_asyncio")
 
 
 COMMANDS = (

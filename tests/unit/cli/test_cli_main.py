@@ -45,7 +45,7 @@ def test_version_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("command", ["sbatch", "srun", "salloc"])
 def test_submitting_imports_no_third_party_package(command: str, home: Path) -> None:
     argv = ["--wrap", "x"] if command == "sbatch" else ["true"]
-    heavy = ("rich", "fastapi", "numpy", "msgspec")
+    heavy = ("rich", "starlette", "numpy", "msgspec")
     code = (
         f"import sys; from bireme.cli.main import run; run({command!r}, {argv!r});"
         f"print(*(name for name in sys.modules if name.split('.')[0] in {heavy!r}))"

@@ -21,8 +21,8 @@ from itertools import chain
 from typing import Any, NoReturn, TypeVar, cast
 from urllib.parse import urlencode
 
-from fastapi import Request, Response
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Scope
 
 from bireme.api.errands import GoneError, Stay, Told

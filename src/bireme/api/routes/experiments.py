@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, words

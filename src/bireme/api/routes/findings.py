@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bireme.api.privacy import Viewer
 from bireme.api.problems import ProblemError, answer

@@ -11,8 +11,8 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from fastapi import Request, Response
-from starlette.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from bireme.api import listing
 from bireme.api.answers import Recipe

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bireme.api import reported
 from bireme.api.measured import NOT_MEASURED

@@ -10,7 +10,8 @@ import pwd
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bireme.api.passing import check_own_book
 from bireme.api.problems import ProblemError, answer

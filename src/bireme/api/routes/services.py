@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bireme.api.answers import Recipe
 from bireme.api.live import event_content

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bireme.api.problems import ProblemError, answer, parse_json, read_body, refusal_content, script_too_large
 from bireme.api.routing import Context, Routes, flag

@@ -7,7 +7,8 @@ import re
 from functools import partial
 from typing import Any
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bireme.api import listing, timelines
 from bireme.api.logged import logged_by

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from bireme.api import listing
 from bireme.api.privacy import WORDS, Viewer

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from fastapi import Request
+from starlette.requests import Request
 
 from bireme.api.serving.peers import SCOPE_KEY
 from bireme.api.serving.turns import Turns

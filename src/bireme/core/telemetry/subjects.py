@@ -1,7 +1,7 @@
 """What series are of: nodes, GPUs, tasks, and what a task does on a GPU.
 
 Apart from `curves`, so that who only names subjects (a gatherer, one on every machine) does without numpy.
-Invariant: imports nothing but the list of metrics (`tests/tidy/test_gatherer_imports.py` watches what comes of it).
+Invariant: imports nothing but the list of metrics (`tests/tidy/test_imports_at_start.py` watches what comes of it).
 """
 
 from __future__ import annotations
