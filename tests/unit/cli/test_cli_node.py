@@ -96,6 +96,12 @@ def test_the_unit_file_gives_no_more_rights_than_it_says_why() -> None:
         assert f"#   {right} " in text, f"{right}: why?"
 
 
+def test_the_unit_file_closes_no_device_that_it_reads() -> None:
+    """Each of these closes devices that are not on a list of its own: the GPUs' and /dev/kmsg."""
+    closing = {"DeviceAllow", "DevicePolicy", "PrivateDevices", "ProtectClock", "ProtectKernelLogs"}
+    assert not closing & set(unit()["Service"])
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_understands_the_unit_file(tmp_path: Path) -> None:
     program = tmp_path / "bireme"
