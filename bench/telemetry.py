@@ -33,7 +33,7 @@ from bireme.core.telemetry.curves import Asked
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
 from bireme.core.telemetry.metrics import about
 from bireme.core.telemetry.subjects import Subject
-from bireme.ports import Sampled
+from bireme.ports import NewestRound, Sampled
 from bireme.store.series.store import SqliteSeries
 from bireme.store.series.thinning import LATE_S
 
@@ -175,12 +175,13 @@ def _of_a_cluster() -> tuple[Taken, dict[int, dict[str, float]]]:
         )
         for no in range(SCRAPE_GPUS)
     ]  # fmt: skip
+    rounds = tuple(NewestRound(node.name, START + 55.0, is_late=False) for node in nodes)
     measured = Measured(gpus, [NodeFigures(node.name, {each.name: 7.5 for each in about("node")}) for node in nodes])
     taken = Taken(
         now=START + 60.0, cluster="bench", engine="embedded", version="0", up_since=float(START), problems={},
         pending=tuple(jobs[SCRAPE_JOBS:]), verdicts={}, holding=tuple(jobs[:SCRAPE_JOBS]), nodes=nodes, services=(),
         submitted=len(jobs), events=9 * len(jobs), planned_at=float(START), ended=Ended(SCRAPE_JOBS, {"COMPLETED": 7}),
-        work=None, measured=measured, router_page="", viewer=Viewer(State(), NOBODY),
+        work=None, measured=measured, rounds=rounds, router_page="", viewer=Viewer(State(), NOBODY),
     )  # fmt: skip
     figures = {job.id: {"cpu_user": 7.5, "cpu_system": 0.5, "memory": 1000.0} for job in jobs[:SCRAPE_JOBS]}
     return taken, figures

@@ -22,12 +22,21 @@ ROWS = {
         *("from zero", "one is killed", "a node is killed", "the daemon is killed", "an update is rolled out"),
         *("load doubles", "CPU of daemon and router", "CPU of agents"),
     ),
+    "telemetry": (
+        "written: 1,000 GPUs",
+        "a sample",
+        "read: one metric",
+        "series",
+        "gathered each",
+        "p99 of others' pings",
+    ),
     "diagnose": ("errors in its middle", "a GiB", "64 ranks"),
     "router": ("idle: CPU", "from zero", "out of order", "beside nginx"),
     "much": ("scancel -u: an array", "first ping", "in the history", "last tenth to the first"),
 }
 MAY_BE_NOTHING = (
     "gained",
+    "gains",
     "last tenth to the first",
     "idle: CPU",
     "out of order",
