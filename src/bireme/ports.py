@@ -466,8 +466,8 @@ class Series(Protocol):
         """Those whose id begins so and of which anything was measured in that time."""
 
     def hold(self, holdings: Sequence[Holding]) -> None:
-        """Writes down whose GPUs these were; one that is known (job, generation, GPU) gets its end. Kept after `flush`:
-        after a crash they are to be said again, also those that ended."""
+        """Writes down whose GPUs these were; one that is known (job, generation, GPU) gets its end, or has none any
+        more. Kept after `flush`: after a crash they are to be said again, also those that ended."""
 
     def holdings(
         self, *, job_id: int | None = None, uuid: str | None = None, start: float = 0.0, end: float | None = None

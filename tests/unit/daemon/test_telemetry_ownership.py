@@ -87,6 +87,34 @@ def test_a_daemon_that_comes_back_ends_what_ended_without_it() -> None:
     assert again.all_changes(world.state, world.now) == [replace(opened, end=world.now)]
 
 
+def test_a_daemon_that_comes_back_before_any_gatherer_leaves_jobs_their_gpus() -> None:
+    followed = Followed()
+    followed.know()
+    world = followed.world
+    job = world.submit("train", gpus=1)
+    (opened,) = followed.changes()
+    again = Ownership([opened])
+    world.now += 10
+    assert again.all_changes(world.state, world.now) == [], "no gatherer has told which GPUs there are"
+    again.cards = followed.ownership.cards
+    assert again.all_changes(world.state, world.now) == []
+    assert again.owners() == {(followed.node, opened.uuid): (job,)}
+
+
+def test_a_gpu_that_its_driver_loses_and_finds_is_the_jobs_again() -> None:
+    followed = Followed()
+    followed.know()
+    world = followed.world
+    world.submit("train", gpus=2)
+    _, second = sorted(followed.changes(), key=lambda each: each.uuid)
+    both, world.now = followed.ownership.cards, world.now + 10
+    followed.ownership.cards = both[:1]
+    ended = replace(second, end=world.now)
+    assert followed.ownership.all_changes(world.state, world.now) == [ended]
+    followed.ownership.cards = both
+    assert followed.ownership.all_changes(world.state, world.now + 5) == [second]
+
+
 def test_a_job_that_is_started_again_has_another_holding() -> None:
     followed = Followed()
     followed.know()

@@ -54,11 +54,22 @@ class Ownership:
             job = state.jobs.get(job_id)
             has = self._held(job, state) if job is not None else {}
             had = self._open.pop(job_id, {})
+            has |= {key: had[key] for key in had.keys() - has.keys() if self._may_have(job, had[key])}
             changed += [replace(had[key], end=now) for key in had.keys() - has.keys()]
             changed += [has[key] for key in has.keys() - had.keys()]
             if has:
                 self._open[job_id] = {key: had.get(key, holding) for key, holding in has.items()}
         return changed
+
+    def _may_have(self, job: Job | None, had: Holding) -> bool:
+        """That start of the job still holds what it got, and no gatherer has told yet which GPUs its node has: so it is
+        each time that a daemon comes back."""
+        return (
+            job is not None
+            and isinstance(job.phase, HOLDING)
+            and job.phase.allocation.generation == had.generation
+            and not any(card.node == had.node for card in self.cards)
+        )
 
     def _held(self, job: Job, state: State) -> Held:
         if not isinstance(job.phase, HOLDING):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bireme.ports import Holding
@@ -26,11 +27,8 @@ def write(connection: sqlite3.Connection, holdings: Sequence[Holding], damage: D
 
 
 def updated(known: Holding | None, said: Holding) -> Holding:
-    if known is None:
-        return said
-    return Holding(
-        known.job_id, known.generation, known.node, known.uuid, known.shared, known.start, said.end or known.end
-    )
+    """One that had ended goes on where it is said to have no end: a GPU that its driver had lost for a while."""
+    return replace(known, end=said.end) if known is not None else said
 
 
 def read(
