@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -95,7 +96,7 @@ def test_a_gatherer_that_dies_is_replaced(cluster: Cluster) -> None:
     assert second != first
 
 
-def test_a_gatherer_that_hangs_is_told_of_and_how_old_its_figures_are(cluster: Cluster) -> None:
+def test_a_gatherer_that_hangs_is_told_of_with_the_age_of_its_figures_and_replaced(cluster: Cluster) -> None:
     pid = until(lambda: gatherer(cluster), "there is no gatherer")
     until(lambda: True if "Telemetry newest round of " in cluster.run("bireme", "status").stdout else None, "no round")
     os.kill(pid, signal.SIGSTOP)
@@ -107,11 +108,14 @@ def test_a_gatherer_that_hangs_is_told_of_and_how_old_its_figures_are(cluster: C
         assert "the machine that measures tells nothing new: a gatherer hangs" in text
         assert "nothing new is told, newest round of " in (told := cluster.run("bireme", "doctor", check=False).stdout)
         assert f"this machine's gatherer is pid {pid}" in told
+        other = until(lambda: found if (found := gatherer(cluster)) not in (None, pid) else None, "it is not replaced")
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
     until(
         lambda: True if "is not whole" not in cluster.run("bireme", "status").stdout else None, "it is not well again"
     )
+    assert gatherer(cluster) == other
 
 
 def test_a_second_gatherer_does_not_begin(cluster: Cluster) -> None:
@@ -203,6 +207,28 @@ def test_a_gpu_is_its_jobs_while_that_has_it(with_gpus: Cluster) -> None:
     assert {value for value in found["mean"] if value is not None} == {97.0 if uuid == "GPU-a" else 3.0}
     with_gpus.run("scancel", str(job_id))
     until(lambda: True if gpus(with_gpus)[uuid]["unowned"] else None, "the GPU is still the job's")
+
+
+def test_the_curves_of_a_jobs_gpus_go_on_with_the_next_daemon(with_gpus: Cluster) -> None:
+    job_id = sleeping(with_gpus, "--gpus=2")
+    until(lambda: True if len(curves(with_gpus, job_id, "gpu_util")) == 2 else None, "its GPUs have no curves")
+    with_gpus.kill_daemon()
+    with_gpus.up_again()
+    back_at = ask(with_gpus, "/v1/telemetry/now")["at"]
+
+    def measured_since() -> bool | None:
+        found = curves(with_gpus, job_id, "gpu_util")
+        known = ([at for at, value in zip(times_of(each), each["mean"]) if value is not None] for each in found)
+        ends = [max(times, default=0.0) for times in known]
+        return True if len(ends) == 2 and min(ends) > back_at else None
+
+    until(measured_since, "nothing that was measured since is the job's")
+    with_gpus.run("scancel", str(job_id))
+    until(lambda: True if gpus(with_gpus)["GPU-a"]["unowned"] else None, "the GPU is still the job's")
+
+
+def times_of(curve: dict[str, Any]) -> list[float]:
+    return [curve["start"] + curve["step_s"] * no for no in range(len(curve["mean"]))]
 
 
 def test_a_card_that_disappears_is_absent_and_not_idle(with_gpus: Cluster) -> None:

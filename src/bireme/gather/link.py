@@ -50,6 +50,7 @@ class Link:
         self._told_devices: m.Devices | None = None
         self._problem = ""
         """Why the daemon had no round of this one the last time; empty since it has kept one."""
+        self._most_bytes = m.MAX_FRAME_BYTES
         self._kept = -1
         """What the daemon said that it has, in its latest welcome."""
         self.is_heard = False
@@ -83,7 +84,7 @@ class Link:
             splitter = m.FrameSplitter()
             welcome, more = await self._first(reader, splitter)
             self._spool.confirm(welcome.kept)
-            self._sent, self._told_devices = welcome.kept, None
+            self._sent, self._told_devices, self._most_bytes = welcome.kept, None, welcome.most_bytes
             self._paced(welcome.interval_s)
             await self._moved(welcome.metrics)
             self.is_heard = True
@@ -124,8 +125,12 @@ class Link:
                 self._told_devices = devices
                 writer.write(m.encode(devices))
             for told in self._spool.after(self._sent):
-                writer.write(m.encode(msgspec.structs.replace(told, sent=time.time())))
-                await writer.drain()
+                message = m.encode(msgspec.structs.replace(told, sent=time.time()))
+                if len(message) <= self._most_bytes:
+                    writer.write(message)
+                    await writer.drain()
+                else:  # it would be cut off for it, each time that it comes again
+                    log.error("round %d is left out: its %d bytes are more than is taken", told.no, len(message))
                 self._sent = told.no
             await self._new.wait()
 

@@ -127,6 +127,8 @@ class Welcome(Said, tag="welcome", frozen=True):
     """The daemon's clock."""
     metrics: str = ""
     """Where it is to serve its own page for Prometheus, `PORT` or `HOST:PORT`; empty: nowhere."""
+    most_bytes: int = MAX_FRAME_BYTES
+    """No longer message is taken here."""
 
 
 class Kept(Said, tag="kept", frozen=True):
@@ -153,6 +155,12 @@ class Leave(Said, tag="leave", frozen=True):
     """End yourself: jobs are ended with the daemon, or another release of you takes your place."""
 
 
+class _Numbered(msgspec.Struct, tag_field="op", tag="round"):
+    """Of a round its number, whatever else is in it."""
+
+    no: int
+
+
 AnyTold = Hello | Devices | Round
 AnySaid = Welcome | Refused | Kept | Pace | Leave
 
@@ -164,6 +172,7 @@ class ProtocolError(ValueError):
 _encoder = msgspec.msgpack.Encoder()
 _told: msgspec.msgpack.Decoder[AnyTold] = msgspec.msgpack.Decoder(AnyTold)
 _said: msgspec.msgpack.Decoder[AnySaid] = msgspec.msgpack.Decoder(AnySaid)
+_numbered: msgspec.msgpack.Decoder[_Numbered] = msgspec.msgpack.Decoder(_Numbered)
 
 
 def encode(message: Told | Said) -> bytes:
@@ -178,6 +187,14 @@ def read_told(body: bytes) -> AnyTold:
         return _told.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProtocolError(str(error)) from error
+
+
+def number_of(body: bytes) -> int | None:
+    """The number of a round, also of one that `read_told` refuses; None: it is no round."""
+    try:
+        return _numbered.decode(body).no
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def read_said(body: bytes) -> AnySaid:

@@ -315,3 +315,48 @@ def test_gpus_that_a_gatherer_knows_are_their_jobs_from_the_start(site: Site) ->
     devices = tuple(replace(device, file=f"/dev/nvidia{device.index}") for device in pool.devices)
     node.config = replace(node.config, gres=(replace(pool, devices=devices),))
     asyncio.run(story())
+
+
+def test_a_round_that_always_fails_is_left_out_and_what_comes_after_it_is_kept(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = m.Frame(about="gpu", node="n1", ids=["GPU-1", "GPU-2"], columns={"gpu_util": [1]})
+    bad = m.Round(no=2, at=1_000_020.0, interval_s=10.0, frames=[frame])
+
+    async def story() -> None:
+        async with site.open():
+            cut_off = 0
+            while True:
+                peer = await site.connect()
+                peer.say(m.Hello(id="g"))
+                await peer.hear()
+                for told in (a_round(1), bad, a_round(3)):
+                    peer.say(told)
+                try:
+                    await kept_up_to(peer, 3)
+                    break
+                except asyncio.IncompleteReadError:
+                    cut_off += 1
+            assert cut_off == 2, "it is tried again, and not for ever"
+
+    asyncio.run(story())
+    assert [sample.at for sample in site.disk.samples] == [1_000_010.0, 1_000_030.0]
+    assert "round 2 of gatherer g is left out: ProtocolError: 1 values of gpu_util for 2 subjects" in caplog.text
+
+
+def test_a_full_disk_is_no_rounds_fault(site: Site) -> None:
+    async def story() -> None:
+        async with site.open() as keeper:
+            peer = await site.connect()
+            peer.say(m.Hello(id="g"))
+            await peer.hear()
+            body = m.encode(a_round(1))[4:]
+            for _ in range(10):
+                with pytest.raises(SeriesError):
+                    async with keeper.patience_with("g", body):
+                        raise SeriesError("full")
+            peer.say(a_round(1))
+            await kept_up_to(peer, 1)
+        assert len(site.disk.samples) == 1
+
+    asyncio.run(story())

@@ -127,3 +127,38 @@ def test_a_cancel_that_comes_with_the_end_of_a_connection_is_heard(tmp_path: Pat
         assert talking.cancelled()
 
     asyncio.run(story())
+
+
+def test_a_round_that_is_longer_than_is_taken_is_left_out_and_named(
+    tmp_path: Path, said: Callable[[], list[str]]
+) -> None:
+    heard: list[int] = []
+    spool = Spool(tmp_path)
+    for no, ids in ((1, ["n1"]), (2, [f"subject {each}" for each in range(1000)]), (3, ["n1"])):
+        frame = m.Frame(about="node", node="n1", ids=ids, columns={})
+        spool.add(m.Round(no=no, at=1.0, interval_s=10.0, frames=[frame]))
+
+    async def story() -> None:
+        came = asyncio.Event()
+
+        async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(m.encode(m.Welcome(most_bytes=1_000)))
+            splitter = m.FrameSplitter()
+            while data := await reader.read(4096):
+                heard.extend(told.no for body in splitter.feed(data) if isinstance(told := m.read_told(body), m.Round))
+                if 3 in heard:
+                    came.set()
+
+        async def dial() -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
+            return *await asyncio.open_unix_connection(str(tmp_path / "door")), ""
+
+        server = await asyncio.start_unix_server(converse, str(tmp_path / "door"))
+        talking = asyncio.create_task(Link(dial, spool, "n1", lambda _: None, _nowhere).run())
+        await came.wait()
+        talking.cancel()
+        await asyncio.wait((talking,))
+        server.close()
+
+    run(story())
+    assert heard == [1, 3]
+    assert any(line.startswith("round 2 is left out: its ") for line in said())

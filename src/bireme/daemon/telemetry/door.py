@@ -74,7 +74,8 @@ class Door:
             await self._keeper.writable.wait()
             await self._greet(hello, writer)
             async for body in messages:
-                await self._keeper.hear(gatherer, partial(_read, body))
+                async with self._keeper.patience_with(gatherer, body):
+                    await self._keeper.hear(gatherer, partial(_read, body))
                 await self._keeper.writable.wait()
         except (m.ProtocolError, TimeoutError, StopAsyncIteration, OSError) as error:
             if str(error):

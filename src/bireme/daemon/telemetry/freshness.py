@@ -18,6 +18,11 @@ LATE_INTERVALS, LATE_LEAST_S = 5, 30.0
 """Figures that are older are not shown as those of now (`store/series/latest`): it is said at the same time."""
 
 
+def patience_s(interval_s: float) -> float:
+    """How long a machine that tells nothing new is not called late."""
+    return max(LATE_INTERVALS * interval_s, LATE_LEAST_S)
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """Of whom rounds are expected since this daemon began, whether or not one came."""
@@ -35,12 +40,12 @@ def newest_rounds(
     """Of every machine that told, or is expected to; the oldest first."""
     latest = _latest(gatherers)
     own = latest.pop("", None)
-    patience_s = max(LATE_INTERVALS * interval_s, LATE_LEAST_S)
+    patient_s = patience_s(interval_s)
 
     def judged(name: str, known: Gatherer | None) -> NewestRound:
         heard_at, told_at = (known.heard_at, known.told_at) if known is not None else (expected.since, None)
         is_down = name in nodes and nodes[name].health is not Health.UP  # and that is said of it already
-        return NewestRound(name, told_at, is_late=now - heard_at > patience_s and not is_down)
+        return NewestRound(name, told_at, is_late=now - heard_at > patient_s and not is_down)
 
     found = [judged(name, latest.get(name)) for name in {*latest, *expected.others} if name in nodes]
     if own is not None or expected.own:

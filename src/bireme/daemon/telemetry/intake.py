@@ -30,6 +30,10 @@ FRESH_S = 90.0
 """Figures that are older are nobody's any more: longer than the longest interval."""
 COUNTED_S = 150.0
 """So old a counter may be that is not read in every round."""
+MOST_NO = 2**40
+"""Of rounds, at one a second, in 30,000 years."""
+_TRIES = 3
+"""Of a round that cannot be taken in; each costs its gatherer the connection."""
 _SUBJECTS_AT_MOST = 20_000
 """In one frame: more is no machine's."""
 _ABSURD = 2.0**64
@@ -70,6 +74,8 @@ class Gatherer:
     """All that it has told of."""
     told_at: float = 0.0
     """The time of its latest round, by the daemon's clock."""
+    failed: tuple[int, int] = (0, 0)
+    """The round that could not be taken in the last time, and how often in a row."""
 
     @property
     def is_remote(self) -> bool:
@@ -81,7 +87,6 @@ def take(gatherer: Gatherer, told: Round, now: float) -> tuple[list[Sampled], li
     """What is new in a round: samples to keep, and what happened. `now`: when it came. Raises ProtocolError."""
     if told.no <= gatherer.taken:
         return [], []
-    gatherer.heard_at = now
     gatherer.offset_s = _offset(told, now)
     at = told.at - gatherer.offset_s
     subjects = [_subjects(frame) for frame in told.frames]
@@ -91,11 +96,23 @@ def take(gatherer: Gatherer, told: Round, now: float) -> tuple[list[Sampled], li
     ]
     if gatherer.offset_s:
         samples.append(_clock_sample(gatherer, at, told.interval_s))
-    gatherer.taken = told.no
+    gatherer.taken, gatherer.heard_at = told.no, now
     gatherer.told_at = max(gatherer.told_at, at)
     gatherer.nodes.update(frame.node for frame in told.frames)
     _forget_the_gone(gatherer, {subject for named in subjects for subject in named})
     return samples, [_put_right(happening, gatherer.offset_s) for happening in told.happenings]
+
+
+def passes_over(gatherer: Gatherer, no: int) -> bool:
+    """After round `no` could not be taken in: true once that was so too often. Then it counts as taken, or it would
+    come again for ever, and all that comes after it never."""
+    if not gatherer.taken < no <= MOST_NO:
+        return False
+    times = gatherer.failed[1] + 1 if gatherer.failed[0] == no else 1
+    gatherer.failed = no, times
+    if times >= _TRIES:
+        gatherer.taken = no
+    return times >= _TRIES
 
 
 def newest(gatherer: Gatherer, now: float) -> dict[Subject, dict[str, float]]:

@@ -13,9 +13,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -150,10 +150,12 @@ class TelemetryKeeper:
         self._flushed.append(told)
         return lambda: self._flushed.remove(told)
 
-    async def greet(self, hello: m.Hello) -> m.Welcome:
+    async def greet(self, hello: m.Hello, most_bytes: int = m.MAX_FRAME_BYTES) -> m.Welcome:
         now = self._cluster.clock.now()
         kept = await self._aside(lambda: self._gatherer(hello).kept)
-        return m.Welcome(kept=kept, interval_s=self.interval_s(), now=now, metrics=self.node_metrics())
+        return m.Welcome(
+            kept=kept, interval_s=self.interval_s(), now=now, metrics=self.node_metrics(), most_bytes=most_bytes
+        )
 
     def now(self) -> float:
         """The daemon's clock."""
@@ -167,6 +169,20 @@ class TelemetryKeeper:
         if heard.cards is not None:
             self._ownership.cards = heard.cards
             self._change(self._ownership.all_changes(self._cluster.state, now))
+
+    @asynccontextmanager
+    async def patience_with(self, gatherer_id: str, body: bytes) -> AsyncIterator[None]:
+        """Around the taking in of a message: what fails is raised, but for a round that has failed too often. That one
+        is left out from now on."""
+        try:
+            yield
+        except SeriesError:
+            raise  # the disk's fault: the round comes again for as long as that lasts
+        except Exception as error:
+            no = m.number_of(body)
+            if no is None or not await self._aside(lambda: intake.passes_over(self._gatherers[gatherer_id], no)):
+                raise
+            log.error("round %d of gatherer %s is left out: %s: %s", no, gatherer_id, type(error).__name__, error)
 
     @property
     def cards(self) -> tuple[Card, ...]:

@@ -180,16 +180,21 @@ class OuterDoor:
             before.writer.close()
         await self._keeper.writable.wait()
         known_as = msgspec.structs.replace(hello, id=speaker.id, token="")
-        speaker.writer.write(m.encode(await self._keeper.greet(known_as)))
+        speaker.writer.write(m.encode(await self._keeper.greet(known_as, _MESSAGE_BYTES)))
         self._speaking[speaker.machine] = speaker  # only now: the welcome is the first that it hears
         log.info("node %s tells what it measures", speaker.machine)
         async for body in messages:
             await speaker.wait_its_turn(len(body))
-            told = vetted(await asyncio.to_thread(m.read_told, body), speaker.machine)
-            if isinstance(told, m.Round):
-                told = renamed(told, await self._starts(speaker, told))
-            await self._keeper.hear(speaker.id, partial(_as_it_is, told))
+            async with self._keeper.patience_with(speaker.id, body):
+                await self._take_in(speaker, body)
             await self._keeper.writable.wait()
+
+    async def _take_in(self, speaker: _Speaker, body: bytes) -> None:
+        """Raises ProtocolError."""
+        told = vetted(await asyncio.to_thread(m.read_told, body), speaker.machine)
+        if isinstance(told, m.Round):
+            told = renamed(told, await self._starts(speaker, told))
+        await self._keeper.hear(speaker.id, partial(_as_it_is, told))
 
     async def _starts(self, speaker: _Speaker, told: m.Round) -> dict[str, Start]:
         """What the names in a round stand for; a name that is not known yet is waited for, once."""

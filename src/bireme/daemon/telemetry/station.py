@@ -19,17 +19,20 @@ from bireme.core.telemetry.waiting import Waited
 from bireme.daemon.telemetry import process
 from bireme.daemon.telemetry.digesting import Run
 from bireme.daemon.telemetry.door import Door
-from bireme.daemon.telemetry.freshness import Expected, newest_rounds
+from bireme.daemon.telemetry.freshness import Expected, newest_rounds, patience_s
 from bireme.daemon.telemetry.keeper import Cluster, TelemetryKeeper
 from bireme.daemon.telemetry.naming import Naming
 from bireme.daemon.telemetry.outside import Outside
 from bireme.daemon.telemetry.process import GathererPlan
+from bireme.daemon.telemetry.stillness import Stillness
 from bireme.ports import NewestRound, SeenGpu, Series
 
 log = logging.getLogger("bireme.daemon")
 
 _LOOK_S = 5.0
 _MOST_PAUSE_S = 60.0
+_HANGS_AFTER = 2
+"""So many times as long as until it is told of: then a gatherer that tells nothing is replaced."""
 
 
 class Station:
@@ -57,6 +60,7 @@ class Station:
         self._started: subprocess.Popen[bytes] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._why_none = ""
+        self._stillness = Stillness()
 
     async def begin(self) -> None:
         self.keeper.begin()
@@ -137,13 +141,31 @@ class Station:
         pause_s = _LOOK_S
         while True:
             plan = self._plan()
-            if plan is not None and process.pid_of(plan.folder) is None:
+            if plan is not None and (pid := process.pid_of(plan.folder)) is not None:
+                pause_s, self._why_none = _LOOK_S, ""
+                await self._end_if_it_hangs(plan, pid)
+            elif plan is not None:
                 failed = self._started is not None and self._started.poll() is not None
                 pause_s = min(2 * pause_s, _MOST_PAUSE_S) if failed else _LOOK_S
                 self._start(plan)
             else:
                 pause_s, self._why_none = _LOOK_S, ""
             await asyncio.sleep(pause_s)
+
+    async def _end_if_it_hangs(self, plan: GathererPlan, pid: int) -> None:
+        """The next look starts another one in its place, which goes on with what it had not told yet."""
+        if not self.keeper.writable.is_set():
+            self._stillness.forget()  # nobody reads what it tells
+            return
+        told = tuple((each.id, each.taken) for each in self.keeper.gatherers if not each.is_remote)
+        patience = _HANGS_AFTER * patience_s(self.keeper.interval_s())
+        if not self._stillness.hangs(told, int(patience / _LOOK_S)):
+            return
+        log.warning("the gatherer of this machine (pid %d) tells nothing any more: another one is started", pid)
+        await asyncio.to_thread(process.end, plan.folder)
+        if process.pid_of(plan.folder) == pid:
+            self._why_none = f"the gatherer of this machine (pid {pid}) hangs and cannot be ended"
+            log.error("%s", self._why_none)
 
     def _start(self, plan: GathererPlan) -> None:
         if self._started is not None and self._started.poll() is None:

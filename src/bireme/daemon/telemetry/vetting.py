@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from bireme.daemon.telemetry.intake import MOST_NO
 from bireme.gather.messages import AnyTold, Devices, Frame, Happening, Hello, ProtocolError, Round, Value
 
 MOST_LATE_S = 8 * 86_400.0
@@ -24,8 +25,6 @@ _MOST_SUBJECTS = 20_000
 _MOST_DEVICES = 512
 _MOST_HAPPENINGS = 1_000
 _MOST_NAME = 128
-_MOST_NO = 2**40
-"""Of rounds, at one a second, in 30,000 years."""
 _MOST_NUMBER = 2**31
 """Of a process, or an Xid."""
 _MOST_S = 2.0**40
@@ -120,11 +119,7 @@ def _timely(told: Round) -> Round:
 def _check_round(told: Round, most_frames: int) -> None:
     if len(told.frames) > most_frames or sum(len(frame.ids) for frame in told.frames) > _MOST_SUBJECTS:
         raise ProtocolError("more subjects than a machine has")
-    if (
-        not 1 <= told.no < _MOST_NO
-        or not 0.0 <= told.sent < _MOST_S
-        or not _SHORTEST_S <= told.interval_s <= _LONGEST_S
-    ):
+    if not 1 <= told.no < MOST_NO or not 0.0 <= told.sent < _MOST_S or not _SHORTEST_S <= told.interval_s <= _LONGEST_S:
         raise ProtocolError("a round without its number, interval or time")
     if len(told.happenings) > _MOST_HAPPENINGS:
         raise ProtocolError(f"{len(told.happenings)} happenings in one round")
