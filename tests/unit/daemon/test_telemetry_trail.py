@@ -61,13 +61,13 @@ def test_a_change_of_reasons_ends_one_span_and_begins_another() -> None:
     assert followed.told(T0 + 99, everything=True) == [], "each is told once"
 
 
-def test_facts_alone_change_nothing_and_the_last_are_told() -> None:
+def test_facts_alone_change_nothing_and_are_told_as_they_were_first() -> None:
     followed = Followed()
     followed.say(T0 + 10, RESOURCES)
     followed.say(T0 + 20, reason(ReasonKind.RESOURCES, nodes_needed=1, nodes_able=7))
     followed.start(T0 + 30)
     (one,) = followed.trail.take(T0 + 30)
-    assert "7 are free" in one.reasons[0][1]
+    assert "0 are free" in one.reasons[0][1], "not the last word before it started: that enough was free"
 
 
 def test_what_is_short_beside_the_wait_joins_the_span_before_it() -> None:

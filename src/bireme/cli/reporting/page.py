@@ -18,21 +18,29 @@ _STYLE = """
 --unused:#f2b04e;--unmeasured:#4b535d}}
 *{box-sizing:border-box}body{margin:2rem auto;max-width:72rem;padding:0 1rem;background:var(--ground);color:var(--ink);
 font:15px/1.5 system-ui,sans-serif}h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}p{color:var(--soft)}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}.wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-size:.88rem;font-variant-numeric:tabular-nums}.wide{overflow-x:auto}
 th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th:first-child,td:first-child,td.text,th.text{text-align:left}th{color:var(--soft);font-weight:600}
-svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font:12px system-ui,sans-serif}
-.used{fill:var(--used)}.unused{fill:var(--unused)}.unmeasured{fill:var(--unmeasured)}
-.key span{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}
-.key .used{background:var(--used)}.key .unused{background:var(--unused)}.key .unmeasured{background:var(--unmeasured)}
+.used{background:var(--used)}.unused{background:var(--unused)}.unmeasured{background:var(--unmeasured)}
+.key{display:flex;flex-wrap:wrap;gap:.2rem 1rem}.key span{white-space:nowrap}
+.key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}
+.plot{color:var(--soft);font-size:.8rem;margin:.5rem 0 1rem}
+.bars{display:grid;grid-template-columns:fit-content(40%) 1fr auto;gap:.35rem .6rem;align-items:center}
+.bars span{overflow-wrap:anywhere;text-align:right}.bar{display:flex;height:1.1rem}
+.top{font-size:.8rem;margin:.5rem 0 0}
+.columns{display:flex;gap:2px;height:13rem;border-top:1px solid var(--line);padding-bottom:1.4rem}
+.columns div{flex:1 1 0;min-width:0;max-width:5rem;display:flex;flex-direction:column-reverse;position:relative}
+.columns span{position:absolute;top:100%;left:0;white-space:nowrap}
 ul{padding-left:1.2rem}
 """
 _KEY = (
-    '<p class="key"><span class="used"></span>used<span class="unused"></span>measured and unused'
-    '<span class="unmeasured"></span>not measured</p>'
+    '<p class="key"><span><i class="used"></i>used</span><span><i class="unused"></i>measured and unused</span>'
+    '<span><i class="unmeasured"></i>not measured</span></p>'
 )
-_WIDTH, _LEFT, _ROW, _HEIGHT = 900, 150, 26, 220
+_NAMES = ("used", "unused", "unmeasured")
 _MOST_BARS = 40
+_MOST_DATES = 7
+"""Under standing bars: as many as have room on a telephone."""
 Part = tuple[str, float, float, float]
 """A label, and what was used, unused and not measured."""
 
@@ -147,35 +155,34 @@ def _bars(parts: Sequence[Part]) -> str:
     """A lying bar for each, all to one scale."""
     most = max((sum(amounts) for _, *amounts in parts), default=0.0) or 1.0
     drawn = []
-    for place, (label, *amounts) in enumerate(parts):
-        y, x = place * _ROW + 4, float(_LEFT)
-        drawn.append(f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(_short(label))}</text>')
-        for name, amount in zip(("used", "unused", "unmeasured"), amounts, strict=True):
-            width = amount / most * (_WIDTH - _LEFT - 80)
-            drawn.append(f'<rect class="{name}" x="{x:.1f}" y="{y}" width="{width:.1f}" height="18">')
-            drawn.append(f"<title>{escape(label)}: {amount / 3600:.2f} h {name}</title></rect>")
-            x += width
-        drawn.append(f'<text x="{x + 6:.1f}" y="{y + 13}">{text.hours(sum(amounts))} h</text>')
-    height = len(parts) * _ROW + 8
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">{"".join(drawn)}</svg>'
+    for label, *amounts in parts:
+        drawn.append(f'<span title="{escape(label)}">{escape(_short(label))}</span>')
+        drawn.append(f'<div class="bar">{_pieces(label, amounts, most, "width")}</div>')
+        drawn.append(f"<span>{text.hours(sum(amounts))} h</span>")
+    return f'<div class="plot bars">{"".join(drawn)}</div>'
 
 
 def _columns(parts: Sequence[Part]) -> str:
     """A standing bar for each period, all to one scale."""
     most = max((sum(amounts) for _, *amounts in parts), default=0.0) or 1.0
-    room = (_WIDTH - 60) / max(1, len(parts))
-    every = max(1, -(-len(parts) // 14))
-    drawn = [f'<text x="0" y="12">{text.hours(most)} h</text>']
+    every = max(1, -(-len(parts) // _MOST_DATES))
+    drawn = []
     for place, (label, *amounts) in enumerate(parts):
-        x, y = 60 + place * room, float(_HEIGHT - 24)
-        for name, amount in zip(("used", "unused", "unmeasured"), amounts, strict=True):
-            height = amount / most * (_HEIGHT - 44)
-            y -= height
-            drawn.append(f'<rect class="{name}" x="{x:.1f}" y="{y:.1f}" width="{room * 0.8:.1f}" ')
-            drawn.append(f'height="{height:.1f}"><title>{escape(label)}: {amount / 3600:.2f} h {name}</title></rect>')
-        if place % every == 0:
-            drawn.append(f'<text x="{x:.1f}" y="{_HEIGHT - 6}">{escape(label[5:])}</text>')
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(drawn)}</svg>'
+        date = escape(label[5:]) if place % every == 0 else ""
+        drawn.append(f"<div>{_pieces(label, amounts, most, 'height')}<span>{date}</span></div>")
+    return f'<p class="top">{text.hours(most)} h</p><div class="plot columns">{"".join(drawn)}</div>'
+
+
+def _pieces(label: str, amounts: Sequence[float], most: float, side: str) -> str:
+    """What was used, unused and not measured, end to end. In elements, not in a picture: their words keep their size
+    on a telephone."""
+    pieces = (
+        f'<i class="{name}" style="{side}:{100 * amount / most:.2f}%" '
+        f'title="{escape(label)}: {amount / 3600:.2f} h {said}"></i>'
+        for name, said, amount in zip(_NAMES, ("used", "unused", "not measured"), amounts, strict=True)
+        if amount > 0
+    )
+    return "".join(pieces)
 
 
 def _short(label: str) -> str:

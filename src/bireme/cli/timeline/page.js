@@ -238,9 +238,10 @@
         }
       }
       for (const mark of lane.marks) {
-        const x = this.x(row, mark.at);
-        if (x < -6 || x > row.width + 6) continue;
+        const place = this.x(row, mark.at);
+        if (place < -1 || place > row.width + 1) continue;
         const y = row.height / 2, size = lane.name === "log" ? 3 : 5;
+        const x = Math.max(size, Math.min(row.width - size, place));  // whole also at either end of the axis
         const shape = made("path", {class: `mark ${mark.tone}`,
           d: `M${x} ${y - size} L${x + size} ${y} L${x} ${y + size} L${x - size} ${y} Z`}, row.svg);
         made("title", {}, shape).textContent = `${whole(mark.at)}\n${mark.text}\n${mark.more}`;
@@ -260,12 +261,10 @@
       this.grid(row);
       const lane = row.lane, top = this.scale(lane), floor = row.height - 6;
       const y = (value) => floor - Math.max(0, Math.min(1, value / top)) * (row.height - 14);
-      for (const part of [0.5, 1]) {
+      for (const part of [0.5, 1])
         made("line", {class: "grid", x1: 0, x2: row.width, y1: y(top * part), y2: y(top * part)}, row.svg);
-        made("text", {class: "scale", x: row.width - 4, y: y(top * part) + 11, "text-anchor": "end"}, row.svg)
-          .textContent = short(top * part, lane.unit);
-      }
       lane.lines.forEach((line, place) => {
+        const reach = lane.name.startsWith("logged ") ? this.reach(line) : 1;
         const first = Math.max(0, Math.floor((this.view[0] - line.start) / line.step_s) - 1);
         const end = Math.min(line.mean.length, Math.ceil((this.view[1] - line.start) / line.step_s) + 1);
         let path = "", upper = [], lower = [], areas = "";
@@ -273,9 +272,11 @@
           if (upper.length) areas += `M${upper.join("L")}L${lower.reverse().join("L")}Z`;
           upper = []; lower = [];
         };
-        let gap = true;
+        let known = -Infinity;
         for (let at = first; at < end; at += 1) {
-          if (line.mean[at] === null) { gap = true; close(); continue; }
+          if (line.mean[at] === null) { close(); continue; }
+          const gap = at - known > reach;
+          known = at;
           const begin = Math.max(line.start + at * line.step_s, this.ranFrom);
           const x0 = this.x(row, begin), x1 = this.x(row, Math.min(line.start + (at + 1) * line.step_s, this.last));
           if (x1 < x0) continue;
@@ -283,12 +284,24 @@
           path += `${gap ? "M" : "L"}${x0.toFixed(1)} ${height}L${x1.toFixed(1)} ${height}`;
           upper.push(`${x0.toFixed(1)} ${y(line.high[at]).toFixed(1)}`, `${x1.toFixed(1)} ${y(line.high[at]).toFixed(1)}`);
           lower.push(`${x0.toFixed(1)} ${y(line.low[at]).toFixed(1)}`, `${x1.toFixed(1)} ${y(line.low[at]).toFixed(1)}`);
-          gap = false;
         }
         close();
         made("path", {class: `area line${place % 8}`, d: areas}, row.svg);
         made("path", {class: `curve line${place % 8}`, d: path}, row.svg);
       });
+      for (const part of [0.5, 1])  // above the curves, which would strike them through
+        made("text", {class: "scale", x: row.width - 4, y: y(top * part) + 11, "text-anchor": "end"}, row.svg)
+          .textContent = short(top * part, lane.unit);
+    }
+
+    // How many cells may lie between two points that a program logged at its own pace, and the line goes on.
+    reach(line) {
+      if (line.reach === undefined) {
+        const known = line.mean.flatMap((value, at) => value === null ? [] : [at]);
+        const apart = known.slice(1).map((at, place) => at - known[place]).sort((one, other) => one - other);
+        line.reach = apart.length ? 3 * apart[Math.floor(apart.length / 2)] : 1;
+      }
+      return line.reach;
     }
 
     point(at, event) {

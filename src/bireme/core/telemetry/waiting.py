@@ -46,6 +46,12 @@ def joined(before: Sequence[Reason], more: Sequence[Reason]) -> tuple[Reason, ..
     return tuple(newest.values())[:MOST_REASONS]
 
 
+def added(first: Sequence[Reason], more: Sequence[Reason]) -> tuple[Reason, ...]:
+    """The same, each kind as it was said first."""
+    kinds = {reason.kind for reason in first}
+    return (*first, *(reason for reason in more if reason.kind not in kinds))[:MOST_REASONS]
+
+
 def alike(one: Sequence[Reason], other: Sequence[Reason]) -> bool:
     """Whether they are of the same kinds. Their facts change with every pass."""
     return {reason.kind for reason in one} == {reason.kind for reason in other}

@@ -16,7 +16,7 @@ from bireme.core.model import events as e
 from bireme.core.model.jobs import Job, Pending
 from bireme.core.model.reasons import Reason
 from bireme.core.state.state import State
-from bireme.core.telemetry.waiting import Waited, alike, is_short, joined, said
+from bireme.core.telemetry.waiting import Waited, added, alike, is_short, joined, said
 
 SLICE = 500
 """Jobs in one slice of a look: milliseconds, where the reasons of all have changed."""
@@ -36,6 +36,8 @@ class _Open:
     start: float
     reasons: tuple[Reason, ...]
     """As they were said last."""
+    first: tuple[Reason, ...]
+    """As they were said when it began: what is told when it is over, when the last word was that it can start."""
     is_told: bool = False
 
 
@@ -114,26 +116,26 @@ class Trail:
             self._open[job.id] = self._begun(job.id, phase, reasons, now)
         elif one.start < phase.since:  # it ran meanwhile, and waits again
             self._close(job.id, phase.since)
-            self._open[job.id] = _Open(max(phase.since, self._looked_at), reasons)
+            self._open[job.id] = _Open(max(phase.since, self._looked_at), reasons, reasons)
         elif alike(one.reasons, reasons):
             one.reasons = reasons
         elif is_short(phase.since, one.start, changed_at):
-            one.reasons = joined(one.reasons, reasons)
+            one.reasons, one.first = joined(one.reasons, reasons), added(one.first, reasons)
         else:
             self._close(job.id, changed_at)
-            self._open[job.id] = _Open(changed_at, reasons)
+            self._open[job.id] = _Open(changed_at, reasons, reasons)
 
     def _begun(self, job_id: int, phase: Pending, reasons: tuple[Reason, ...], now: float) -> _Open:
         known = self._known.get(job_id)
         if known is not None and {word for word, _ in known.reasons} == {reason.kind for reason in reasons}:
             del self._known[job_id]
-            return _Open(known.start, reasons, is_told=True)
-        return _Open(max(phase.since, self._looked_at) if self._looked_at else now, reasons)
+            return _Open(known.start, reasons, reasons, is_told=True)
+        return _Open(max(phase.since, self._looked_at) if self._looked_at else now, reasons, reasons)
 
     def _close(self, job_id: int, at: float) -> None:
         one = self._open.pop(job_id)
         if one.is_told or at - one.start >= SHORTEST_S:
-            self._unwritten.append(Waited(job_id, one.start, max(one.start, at), said(one.reasons)))
+            self._unwritten.append(Waited(job_id, one.start, max(one.start, at), said(one.first)))
             if len(self._unwritten) > 2 * MOST_UNWRITTEN:
                 del self._unwritten[:MOST_UNWRITTEN]
 
