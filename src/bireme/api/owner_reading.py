@@ -1,8 +1,8 @@
 """Has a job's output read by a process of its owner's own, for who may see the answer and not the files.
 
-`routes/diagnosis` asks. The daemon opens no user's file itself: a file system that hangs, a link to somebody else's
-file, a pipe in its place are the child's to meet. What it answers is not believed (`evidence/wire`): the owner can do
-to that process what they can do to any of theirs.
+`routes/diagnosis` asks, and the daemon's keeper of checkpoints. The daemon opens no user's file itself: a file system
+that hangs, a link to somebody else's file, a pipe in its place are the child's to meet. What it answers is not believed
+(`evidence/wire`): the owner can do to that process what they can do to any of theirs.
 Invariants: a child has no descriptor of the daemon's, is gone when the answer is given, and costs no more than
 `LIMIT_S` and `MOST_ANSWER`.
 """
@@ -48,6 +48,18 @@ async def read_as_owner(
     owner: Identity, outputs: Sequence[Mapping[str, Any]], rules: str, is_gone: Callable[[], bool] = bool
 ) -> dict[str, Any]:
     """What `python -m bireme.evidence` answers. `is_gone`: nobody waits for it any more. Raises UnreadError."""
+    request = {"owner_uid": owner.uid, "outputs": list(outputs), "rules": rules, "limits": {"seconds": READING_S}}
+    return await ask_owner(owner, "bireme.evidence", request, LIMIT_S, is_gone)
+
+
+async def ask_owner(
+    owner: Identity,
+    program: str,
+    request: Mapping[str, Any],
+    limit_s: float,
+    is_gone: Callable[[], bool] = bool,
+) -> dict[str, Any]:
+    """What a program of ours (a module's name) answers to a request, run as this user. Raises UnreadError."""
     if is_gone():
         raise UnreadError("nobody waits for it")
     if not owner.is_own() and os.geteuid() != 0:
@@ -55,22 +67,21 @@ async def read_as_owner(
     _lingering[:] = [child for child in _lingering if child.poll() is None]
     if len(_lingering) >= _MOST_LINGERING:
         raise UnreadError(f"{len(_lingering)} processes that read outputs hang in a file system; see `ps`")
-    request = {"owner_uid": owner.uid, "outputs": list(outputs), "rules": rules, "limits": {"seconds": READING_S}}
     try:
-        child = await asyncio.to_thread(_started, owner, json.dumps(request).encode())
+        child = await asyncio.to_thread(_started, owner, program, json.dumps(request).encode())
     except OSError as error:
         raise UnreadError(f"no process of its owner's could be started: {error.strerror}") from error
     try:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(limit_s):
             data = await _told_by(child, is_gone)
     except TimeoutError:
-        raise UnreadError(f"its output could not be read within {LIMIT_S:g} s") from None
+        raise UnreadError(f"its output could not be read within {limit_s:g} s") from None
     finally:
         await _end(child)
     return await asyncio.to_thread(_answer, data)
 
 
-def _started(owner: Identity, request: bytes) -> subprocess.Popen[bytes]:
+def _started(owner: Identity, program: str, request: bytes) -> subprocess.Popen[bytes]:
     becoming: dict[str, Any] = {}
     if not owner.is_own():
         becoming = {"user": owner.uid, "group": owner.gid, "extra_groups": list(owner.groups)}
@@ -79,7 +90,7 @@ def _started(owner: Identity, request: bytes) -> subprocess.Popen[bytes]:
         os.write(question, request)
         os.lseek(question, 0, os.SEEK_SET)
         return subprocess.Popen(
-            [sys.executable, "-I", "-m", "bireme.evidence"],
+            [sys.executable, "-I", "-m", program],
             stdin=question,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

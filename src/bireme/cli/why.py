@@ -345,6 +345,8 @@ class _Page:
             yield "Idle", told["idle_notice"]
         if told["checkpointed_at"] is not None:
             yield "Checkpoint", f"{self._when(told['checkpointed_at'])}: what it did before is saved"
+        if (found := told.get("checkpoint")) is not None:
+            yield from _labelled("Goes on", _of_checkpoint(found))
         if told.get("sent_back"):
             yield "Before", self._before(told["sent_back"])
         displaced = told["displaced"]
@@ -397,6 +399,13 @@ def _wrong(findings: Iterable[Record]) -> Iterator[tuple[str, str]]:
     for found in findings:
         yield label, f"{found['title']} ({found['gravity']}, {found['place']}): bireme findings show {found['id']}"
         label = ""
+
+
+def _of_checkpoint(found: Record) -> Iterator[str]:
+    """Where it goes on if it is started again, and what newer ones are no good."""
+    step = "" if found["step"] is None else f" (step {found['step']})"
+    yield f"from {found['path']}{step} if it is started again"
+    yield from (f"not from {text}" for text in found["passed_over"][:2])
 
 
 def _labelled(label: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -48,6 +48,7 @@ from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness, in_words, running_pid
 from bireme.daemon.publishing import Publisher
+from bireme.daemon.recovery.saving import CheckpointKeeper
 from bireme.daemon.router.numbers import router_page
 from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.router.steward import RouterSteward
@@ -165,8 +166,7 @@ class Daemon:
         self._keeper.begin()
         self._steward.begin()
         await self._begin_measuring(runtime, store, app.state.context.exporter)
-        self._idle = self._idle_keeper(runtime)
-        await self._idle.begin(idle_policy)
+        checkpoints = await self._begin_looking(runtime, idle_policy)
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
         ready.say(pid=os.getpid())
@@ -182,7 +182,9 @@ class Daemon:
         await ending.step("requests under way", server.stop(), _STEP_S)
         await ending.step("the probes of replicas", outside.close(), _STEP_S)
         await ending.step("the autoscaler", self._keeper.close(), _STEP_S)
-        await ending.step("the look at idle GPUs", self._idle.close(), _STEP_S)
+        if self._idle is not None:
+            await ending.step("the look at idle GPUs", self._idle.close(), _STEP_S)
+        await ending.step("the look for checkpoints", checkpoints.close(), _STEP_S)
         await ending.step("runs of experiments", figures.close(), _STEP_S)
         publisher.close()
         if self._station is not None:
@@ -197,6 +199,14 @@ class Daemon:
         await ending.step("the engine and the journal", runtime.stop(), MOST_S)
         ending.say("threads that have not ended")
         return self._exit_code
+
+    async def _begin_looking(self, runtime: Runtime, idle_policy: IdlePolicy) -> CheckpointKeeper:
+        """At what jobs do, and at what they leave."""
+        checkpoints = CheckpointKeeper(runtime, lambda: float(self._settings.checkpoints_interval_s))
+        checkpoints.begin()
+        self._idle = self._idle_keeper(runtime)
+        await self._idle.begin(idle_policy)
+        return checkpoints
 
     async def _begin_measuring(self, runtime: Runtime, store: Store, exporter: Exporter) -> None:
         """Takes in what gatherers tell, where that is wanted, and shows figures to Prometheus."""

@@ -288,6 +288,13 @@ class Settings:
         "A program that is told of every notice to the owner of an idle job, of its withdrawal and of the job's end "
         "for it: facts in its environment, and as JSON on its stdin. Run by the daemon's user, without a shell.",
     )
+    checkpoints_interval_s: int = setting(
+        30,
+        "checkpoints.interval_s",
+        "How often the newest checkpoint of a running job is looked for, by a process of its owner's, where the job "
+        "said where it lies (`#BIREME --checkpoint=PATH`); other jobs with GPUs are looked at ten times less often, in "
+        "their working directory. 0: never (docs/checkpoints.md).",
+    )
     idle_hook_timeout_s: int = setting(30, "idle.hook_timeout_s", "How long that program may take; then it is killed.")
     diagnosis_rules: str = setting(
         "",

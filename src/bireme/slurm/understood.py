@@ -248,12 +248,19 @@ def _file_rows(spec: JobSpec) -> Iterable[Row]:
         yield "environment", f"--export={spec.export}"
 
 
+_HEALS = {"restart": "it is started again after a failure that is not its own fault", "off": "never by Bireme"}
+
+
 def _end_rows(spec: JobSpec) -> Iterable[Row]:
     if spec.warning:
         whom = "the script" if spec.warning.batch_only else "the steps"
         yield "warning", f"{format_warning_signal(spec.warning)} to {whom} before the time limit"
     if spec.requeue is not None:
         yield "requeue", "yes" if spec.requeue else "no"
+    if spec.heal:
+        yield "heal", _HEALS.get(spec.heal, spec.heal)
+    if spec.checkpoint_path:
+        yield "checkpoints", spec.checkpoint_path
 
 
 # -- what has no words of its own ------------------------------------------------------------------------------------
@@ -263,7 +270,7 @@ _IN_SECTIONS = """
     cpus_per_gpu memory_per_node_mib memory_per_cpu_mib memory_per_gpu_mib gres_per_node gres_per_job gres_per_task
     gres_per_socket exclusive constraint nodelist exclude distribution hint reservation container_image
     container_bundle time_limit_s time_limit_given dependencies array het_component hold nice work_dir std_in std_out
-    std_err export warning requeue ignored
+    std_err export warning requeue heal checkpoint_path ignored
 """
 TOLD = frozenset(_IN_SECTIONS.split())
 """The fields that the sections tell of."""

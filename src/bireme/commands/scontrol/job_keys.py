@@ -23,6 +23,7 @@ from bireme.slurm.gres import parse_gres
 from bireme.slurm.hostlist import expand
 from bireme.slurm.job_fields.row import Form, JobField, Place
 from bireme.slurm.job_fields.table import FIELDS
+from bireme.slurm.options.own_lines import HEALS
 from bireme.slurm.sizes import parse_memory
 from bireme.slurm.times import Infinite, parse_job_time_limit, parse_time_limit, parse_timestamp
 
@@ -148,9 +149,16 @@ def _mail_types(value: str) -> Changes:
     return {"mail_type": types}
 
 
+def _heal(value: str) -> Changes:
+    if value and value not in HEALS:
+        raise SlurmSyntaxError(f"it is one of {', '.join(HEALS)}, or nothing")
+    return {"heal": value}
+
+
 OWN: dict[str, Callable[[str], Changes]] = {
     "arraytaskthrottle": _throttle,
     "dependency": _dependency,
+    "heal": _heal,
     "mailtype": _mail_types,
     "minmemorycpu": _memory("memory_per_cpu_mib", "memory_per_node_mib"),
     "minmemorynode": _memory("memory_per_node_mib", "memory_per_cpu_mib"),

@@ -378,7 +378,14 @@ def _finish(state: State, job: Job) -> None:
 
 
 def _job_checkpointed(state: State, event: e.JobCheckpointed, at: float) -> Sequence[c.Command]:
-    state.jobs[event.job_id].checkpointed_at = at
+    job = state.jobs[event.job_id]
+    if event.checkpoint is None:
+        job.checkpointed_at = at
+        return NOTHING
+    job.checkpoint = event.checkpoint
+    started_at = getattr(job.phase, "started_at", None)
+    if started_at is not None and event.checkpoint.saved_at >= started_at:  # what an earlier start saved is older
+        job.checkpointed_at = max(job.checkpointed_at or 0.0, min(at, event.checkpoint.saved_at))
     return NOTHING
 
 

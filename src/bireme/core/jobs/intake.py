@@ -6,6 +6,8 @@ things late, twice and out of order. This is the only place that decides what a 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bireme.core.cluster.loss import found_over
 from bireme.core.jobs import mirroring
 from bireme.core.jobs.due import node_failure
@@ -13,7 +15,7 @@ from bireme.core.kinds.kind import Aside, Interpreter, Remark, RunOver
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.jobs import Ending, Job, JobKind, Outcome, Running, Starting
+from bireme.core.model.jobs import Ending, Job, JobKind, Outcome, Pending, Running, Starting, Suspended
 from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import ExitStatus
 from bireme.core.nodes.draining import drained
@@ -24,6 +26,8 @@ LAUNCH_BACKOFF_S = 5.0
 LAUNCH_BACKOFF_MOST_S = 300.0
 REQUEUE_DELAY_MOST_S = 120.0
 """Longest wait of a job that RequeueExit brings back: none at first, then 1 s, 3 s, 7 s ... Slurm always waits that."""
+_SAVES = (Pending, Running, Suspended, Ending)
+"""Phases in which a newer checkpoint may be found: before a start is confirmed nothing of it was written."""
 SPECIAL_EXIT_HELD = "SPECIAL_EXIT"
 OfRun = (
     o.JobLaunched
@@ -81,6 +85,15 @@ def _guarded(state: State, seen: o.GuardSeen, now: float) -> list[e.Event]:
     job = held_job(state, seen)
     news = job is not None and isinstance(job.phase, Starting | Running | Ending) and job.guarded_by != seen.by
     return [e.JobGuarded(seen.job_id, seen.generation, seen.by)] if news else []
+
+
+def _checkpoint_seen(state: State, seen: o.CheckpointSeen, now: float) -> list[e.Event]:
+    """News alone are told: a newer one, another one where the newest was thrown away, others that are not whole."""
+    job = state.jobs.get(seen.job_id)
+    if job is None or job.generation != seen.generation or not isinstance(job.phase, _SAVES) or job.mirrored:
+        return []
+    found = replace(seen.checkpoint, saved_at=min(seen.checkpoint.saved_at, now))
+    return [e.JobCheckpointed(job.id, job.generation, found)] if job.checkpoint != found else []
 
 
 def _vanished(state: State, seen: o.JobVanished, now: float) -> list[e.Event]:
@@ -218,6 +231,7 @@ INTERPRETS: dict[type[o.Observation], Interpreter] = {
     o.GuardSeen: _guarded,
     o.JobSeen: _mirrored,
     o.QueueSeen: _nothing_journaled,
+    o.CheckpointSeen: _checkpoint_seen,
 }
 
 _OF_A_START = (

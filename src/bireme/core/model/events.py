@@ -17,6 +17,7 @@ from bireme.core.model.finding.events import FindingChanged as FindingChanged
 from bireme.core.model.finding.events import FindingClosed as FindingClosed
 from bireme.core.model.finding.events import FindingDismissed as FindingDismissed
 from bireme.core.model.finding.events import FindingOpened as FindingOpened
+from bireme.core.model.healing.checkpoints import Checkpoint
 from bireme.core.model.healing.events import HealingApproved as HealingApproved
 from bireme.core.model.healing.events import HealingDone as HealingDone
 from bireme.core.model.healing.events import HealingFailed as HealingFailed
@@ -246,10 +247,12 @@ class JobGuarded:
 
 @dataclass(frozen=True, slots=True)
 class JobCheckpointed:
-    """A job has saved its work: what it did until now is not lost if it is started again."""
+    """A job has saved its work: what it did until now, or until `checkpoint` was written, is not lost if it is started
+    again. None: it says so itself (`bireme checkpoint`)."""
 
     job_id: int
     generation: int
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

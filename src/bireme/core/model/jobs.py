@@ -15,6 +15,7 @@ from typing import Any
 from bireme.core.model.copying import copied
 from bireme.core.model.field_rules import FieldRule, Giver, Until, carried, planned, ruled, rules_of
 from bireme.core.model.hashing import HashedOnce
+from bireme.core.model.healing.checkpoints import Checkpoint
 from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus, GresRequest, Usage
@@ -202,6 +203,12 @@ class JobSpec:
     expedite_requeue: bool = planned(False)
     """--requeue=expedite: requeued, it stands before all others."""
     kill_on_node_fail: bool = planned(True)
+    heal: str = carried("", until=Until.ENDS)
+    """`restart`: it is started again after a failure that is not its own fault; `off`: never by Bireme; empty: as the
+    rules say (`core/healing`)."""
+    checkpoint_path: str = carried("", until=Until.ENDS)
+    """Where it leaves its checkpoints: a file, a folder or a pattern, with the words of an output's name (`%j`). Empty:
+    its working directory is looked through for layouts that are known."""
     warning: WarningSignal | None = carried(None, unseen=True)
     work_dir: str = carried("/")
     submit_dir: str = carried("", unseen=True)
@@ -427,7 +434,9 @@ class Job:
     sent_back_for: Reason | None = None
     """Why its latest start came to nothing, or it was queued again; None: nobody knows, or it never was."""
     checkpointed_at: float | None = None
-    """When it last said, in this generation, that its work is saved."""
+    """Until when its work of this generation is saved: as it said itself, or as its newest checkpoint shows."""
+    checkpoint: Checkpoint | None = None
+    """The newest whole one that was found, of whichever generation: where it goes on when it is started again."""
     tracked: TrackedRun | None = None
     """Its run in an experiment tracker, over all its starts; None: nobody asked for one."""
     held_on_return: str | None = None

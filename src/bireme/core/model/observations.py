@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from bireme.core.model.cluster import ClusterConfig
 from bireme.core.model.finding.findings import Place, Trouble
+from bireme.core.model.healing.checkpoints import Checkpoint
 from bireme.core.model.resources import NO_USAGE, ExitStatus, NodeShare, TaskEnd, Usage
 from bireme.core.model.serving.probes import Health
 from bireme.core.model.sightings import NodeCondition, Sighting, Standing
@@ -270,6 +271,16 @@ class IdlenessSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointSeen:
+    """The newest whole checkpoint that a process of its owner's has found for a job."""
+
+    job_id: int
+    generation: int
+    checkpoint: Checkpoint
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class TroubleSeen:
     """A detector sees that something is wrong: said as long as it does."""
 
@@ -312,6 +323,7 @@ Observation = (
     | ReplicaDrained
     | ReplicaSubmitted
     | IdlenessSeen
+    | CheckpointSeen
     | TroubleSeen
     | TroubleGone
 )

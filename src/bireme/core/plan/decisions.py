@@ -48,6 +48,8 @@ class Victim:
     grace_s: int = 0
     suspend: bool = False
     """It is not ended: it stops, keeps its memory and GRES, and goes on when its CPUs are free again."""
+    lost_s: int = 0
+    """So much of what it did is not saved: why it was chosen among equals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,6 @@ def accept(state: State, decision: Decision) -> list[e.Event]:
 
 
 def _preempt_events(state: State, decision: Preempt) -> list[e.Event]:
-    why = reason(ReasonKind.PREEMPTED, by=decision.for_job)
     events: list[e.Event] = []
     for victim in decision.victims:
         job = state.jobs.get(victim.job_id)
@@ -117,6 +118,7 @@ def _preempt_events(state: State, decision: Preempt) -> list[e.Event]:
         if victim.suspend:
             events.append(e.JobSuspended(job.id, job.generation, decision.for_job))
         else:
+            why = reason(ReasonKind.PREEMPTED, by=decision.for_job, lost_s=victim.lost_s)
             outcome = Outcome("PREEMPTED", reason=why)
             grace_s = victim.grace_s + state.config.settings.kill_wait_s
             events.append(e.JobEnding(job.id, job.generation, outcome, victim.requeue, grace_s=grace_s))

@@ -10,6 +10,7 @@ Invariant: with all victims gone the job fits; with any one of them still there 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, Running
@@ -19,7 +20,7 @@ from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit
-from bireme.core.plan.decisions import Preempt
+from bireme.core.plan.decisions import Preempt, Victim
 from bireme.core.plan.seniority import SUSPEND, as_victim, exempt_s, mode, outranks, preempts, would_outrank
 from bireme.core.plan.standby import Standby
 from bireme.core.plan.work import Pass
@@ -56,7 +57,7 @@ def _victims(
     fit = _fits(work, job, partition, stage, chosen) if chosen else None
     if fit is None or work.limiting.blocking(job, partition, fit):
         return None
-    decision = Preempt(job.id, tuple(as_victim(work.state, victim, rules) for victim in chosen))
+    decision = Preempt(job.id, tuple(_as_victim(work, victim, rules) for victim in chosen))
     for victim in chosen:
         work.doomed.add(victim.id)
         before.release(_freed(work, victim))
@@ -179,8 +180,18 @@ def _cost(work: Pass, victim: Job) -> float:
     assert isinstance(victim.phase, Running)
     shares = victim.phase.allocation.shares
     size = sum(share.cpus + GPU_WORTH * share.gres_count("gpu") for share in shares)
-    saved_at = max(victim.phase.started_at, victim.checkpointed_at or 0.0)
-    return size * (1.0 if _is_suspended(work, victim) else max(1.0, work.now - saved_at))
+    return size * (1.0 if _is_suspended(work, victim) else max(1.0, _lost_s(work, victim)))
+
+
+def _lost_s(work: Pass, victim: Job) -> float:
+    """How long it has run since its work was last saved, by its own word or by its newest checkpoint."""
+    assert isinstance(victim.phase, Running)
+    return work.now - max(victim.phase.started_at, victim.checkpointed_at or 0.0)
+
+
+def _as_victim(work: Pass, victim: Job, rules: Preemption) -> Victim:
+    decided = as_victim(work.state, victim, rules)
+    return decided if decided.suspend else replace(decided, lost_s=max(0, int(_lost_s(work, victim))))
 
 
 def _fewest(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, candidates: list[Job]) -> list[Job]:

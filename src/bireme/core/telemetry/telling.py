@@ -177,7 +177,12 @@ class _Teller:
         self.become(_RUNS, at)
 
     def checkpointed(self, event: e.JobCheckpointed, at: float) -> None:
-        self.told.checkpoints.append(Mark(at, "checkpoint", "good"))
+        found = event.checkpoint
+        if found is None:
+            self.told.checkpoints.append(Mark(at, "checkpoint", "good"))
+            return
+        step = "" if found.step is None else f", step {found.step}"
+        self.told.checkpoints.append(Mark(min(at, found.saved_at), f"checkpoint{step}: {found.path}", "good"))
 
     def tracked(self, event: e.JobTracked, at: float) -> None:
         """Where the run is, and why there is none, is the owner's to know: it is not said here."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bireme.core.model.healing.checkpoints import Checkpoint
+
 
 class Certainty(StrEnum):
     """How much an expected start is worth, or why there is none."""
@@ -219,7 +221,9 @@ class Running:
     """Jobs that were ended or requeued to make room for it."""
     sent_back: SentBack | None = None
     checkpointed_at: float | None = None
-    """When it last said that its work is saved."""
+    """Until when its work is saved."""
+    checkpoint: Checkpoint | None = None
+    """The newest whole one that was found."""
     suspended_at: float | None = None
     """Since when it stands still; None: it runs."""
     suspended_for: str = ""

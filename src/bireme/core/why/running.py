@@ -43,6 +43,7 @@ def explain_running(state: State, job: Job, sees: Callable[[Job], bool] = lambda
         tuple(other.label for other in state.jobs.values() if _gave_way(other, job.id) and sees(other)),
         sent_back(job),
         job.checkpointed_at,
+        job.checkpoint,
         *_suspended(state, phase, sees),
         notice_text(notice) if (notice := NOTICES.of(state).get(job.id)) is not None else "",
     )

@@ -201,6 +201,8 @@ def _new_nodes(changes: Mapping[str, Any]) -> str:
 
 ORDERED: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     "ArrayTaskThrottle": lambda changes: str(changes["array_throttle"] or 0),
+    "CheckpointPath": lambda changes: None,
+    "Heal": lambda changes: None,
     "Dependency": lambda changes: _dependencies(changes["dependencies"]),
     "MinMemoryCPU": _new_memory("memory_per_cpu_mib", "memory_per_node_mib"),
     "MinMemoryNode": _new_memory("memory_per_node_mib", "memory_per_cpu_mib"),

@@ -153,6 +153,31 @@ def _number(key: str) -> Callable[[Record, Context], float]:
     return lambda job, _: job.get(key) or 0
 
 
+def _of_checkpoint(key: str) -> Text:
+    def text(job: Record, _: Context) -> str:
+        value = (job.get("checkpoint") or {}).get(key)
+        return "N/A" if value is None else str(value)
+
+    return text
+
+
+def _saved_at(job: Record) -> float | None:
+    """When its newest checkpoint was written, or when it last said that it has saved its work."""
+    known = [at for at in ((job.get("checkpoint") or {}).get("saved_at"), job.get("saved_time")) if at is not None]
+    return max(known) if known else None
+
+
+def _checkpoint_age(job: Record, context: Context) -> str:
+    at = _saved_at(job)
+    return "N/A" if at is None else short_duration(max(0, int(context.now - at)))
+
+
+def _checkpoint_key(job: Record, _: Context) -> float:
+    """The oldest last, those without any behind them."""
+    at = _saved_at(job)
+    return float("inf") if at is None else -at
+
+
 _PRIORITY = lambda job, _: facts.priority(job)  # noqa: E731 - a sort key, used twice
 _START = _stamp(facts.start_time)
 
@@ -217,6 +242,11 @@ _NAMED = (
     Field("", ("boardspernode",), "BOARDS_PER_NODE", (), _always("0")),
     Field("", ("burstbuffer",), "BURST_BUFFER", (), _always(NULL)),
     Field("", ("burstbufferstate",), "BURST_BUFFER_STATE", (), _always(NULL)),
+    Field("", ("checkpoint",), "CHECKPOINT", ("checkpoint",), _of_checkpoint("path")),
+    Field("", ("checkpointage",), "CHECKPOINT_AGE", ("checkpoint", "saved_time"), _checkpoint_age, _checkpoint_key,
+          cut=False),
+    Field("", ("checkpointstep",), "CHECKPOINT_STEP", ("checkpoint",), _of_checkpoint("step")),
+    Field("", ("checkpointtime",), "CHECKPOINT_TIME", ("checkpoint", "saved_time"), _stamp(_saved_at)),
     Field("", ("cluster",), "CLUSTER", ("cluster",),
           lambda job, context: str(job.get("cluster") or context.cluster)),
     Field("", ("clusterfeature",), "CLUSTER_FEATURES", (), _always(NULL)),

@@ -73,6 +73,7 @@ def _standing(job: Record) -> Shape:
         "exit_code": exit_shape(job.get("exit_code"), job.get("exit_signal")),
         "derived_exit_code": exit_shape(job.get("derived_exit_code"), job.get("derived_exit_signal")),
         "restart_cnt": job.get("restarts") or 0,
+        "checkpoint": job.get("checkpoint"),
         "reboot": False,
         "flags": [],
         "profile": ["NOT_SET"],

@@ -18,7 +18,9 @@ from bireme.slurm.options.errors import refused
 from bireme.slurm.options.foreign import with_foreign
 from bireme.slurm.options.job import JobRequest, build_het_specs
 from bireme.slurm.options.layers import Options, find_script, means_yes, peek, resolve
+from bireme.slurm.options.own_lines import fields_of_lines
 from bireme.slurm.script import Directives, directives, read_script, wrap
+from bireme.slurm.serving.flags import AS_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,17 @@ def script_candidates(name: str, cwd: str, search_path: str) -> tuple[str, ...]:
 
 
 def read_batch(
-    argv: Sequence[str], script: bytes | None, context: SubmitContext, script_path: str = ""
+    argv: Sequence[str],
+    script: bytes | None,
+    context: SubmitContext,
+    script_path: str = "",
+    *,
+    is_job: bool = True,
 ) -> BatchSubmission:
     """The jobs that `sbatch argv` submits.
 
     `script` is what the file or standard input holds (None with --wrap), `script_path` where the file was found.
+    `is_job` False: its `#BIREME` lines are a service's, which somebody else reads.
     """
     written = peek(Command.SBATCH, argv)
     name = script_of(argv)
@@ -72,6 +80,9 @@ def read_batch(
     components = resolve(Command.SBATCH, argv, context.environment, moment, found)
     name_hosts(components, context)
     requests = build_het_specs(components, context)
+    if found is not None and is_job:
+        asked = fields_of_lines(text, (name or "").rpartition("/")[2] or "(stdin)", AS_OPTIONS)
+        requests = tuple(replace(request, spec=request.spec.revised(**asked)) for request in requests)
     if script_path:
         requests = tuple(replace(request, spec=replace(request.spec, command=script_path)) for request in requests)
     remarks = [*(found.warnings if found else ())]

@@ -27,7 +27,7 @@ OF_ONE_THAT_RAN = (
     "job_id", "array_job_id", "array_task_id", "priority", "time_limit_s", "submit_time", "eligible_time",
     "accrue_time", "start_time", "end_time", "elapsed_s", "suspended_s", "last_sched_time", "node_list", "batch_host",
     "shares", "exit_code", "exit_signal", "derived_exit_code", "derived_exit_signal", "restarts", "generation", "usage",
-    "std_in", "std_out", "std_err",
+    "checkpoint", "saved_time", "unsaved_s", "std_in", "std_out", "std_err",
 )  # fmt: skip
 """Fields in which jobs differ that ran on one node, asked for the same, got as much and ended alike."""
 _MOST_KEPT = 1_000

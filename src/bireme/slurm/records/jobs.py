@@ -8,6 +8,7 @@ each field means is said in the package. Invariant: every getter works in every 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from math import ceil
 from operator import attrgetter
 from typing import Any
@@ -276,6 +277,18 @@ def _elapsed(view: JobView) -> int:
     return values.elapsed_s(view.started_at, view.ended_at or view.now, view.suspended_s)
 
 
+def _checkpoint(view: JobView) -> dict[str, Any] | None:
+    found = view.job.checkpoint
+    return None if found is None else {**asdict(found), "passed_over": list(found.passed_over)}
+
+
+def _unsaved_s(view: JobView) -> int | None:
+    """What would have to be done again if it ended now, or had to be when it ended."""
+    if view.started_at is None or isinstance(view.phase, Starting):
+        return None
+    return values.elapsed_s(max(view.started_at, view.job.checkpointed_at or 0.0), view.ended_at or view.now, 0.0)
+
+
 def _expected_start(view: JobView) -> float | None:
     if not isinstance(view.phase, Pending):
         return None
@@ -473,6 +486,9 @@ _FROM_ITS_LIFE: dict[str, Getter] = {
     "derived_exit_code": lambda view: values.shown_status(view.job.worst_step_status)[0],
     "derived_exit_signal": lambda view: values.shown_status(view.job.worst_step_status)[1],
     "restarts": lambda view: view.job.restarts,
+    "checkpoint": _checkpoint,
+    "saved_time": lambda view: view.job.checkpointed_at,
+    "unsaved_s": _unsaved_s,
     "generation": lambda view: view.job.generation,
     "held_by": _held_by,
     "usage": lambda view: values.usage_record(view.job.usage),

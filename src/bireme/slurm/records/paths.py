@@ -18,20 +18,32 @@ def stream_paths(job: Job, allocation: Allocation | None) -> tuple[str, str, str
     spec = job.spec
     if spec.kind is not JobKind.BATCH:
         return "", "", ""
-    values = FilenameValues(
-        job_id=job.id,
-        array_job_id=job.array_job_id,
-        array_task_id=job.task_id,
-        node=allocation.first_node if allocation else "",
-        user=spec.owner.user,
-        job_name=spec.name,
-    )
+    values = _values(job, allocation)
 
     def path(pattern: str) -> str:
         return _fixed(spec.work_dir, pattern) or join(spec.work_dir, expand_filename(pattern, values))
 
     out = path(spec.std_out or default_output(job.array is not None))
     return path(spec.std_in) if spec.std_in else "/dev/null", out, path(spec.std_err) if spec.std_err else out
+
+
+def checkpoint_path(job: Job) -> str:
+    """Where it says that its checkpoints lie, the words of the pattern filled in; empty: it does not say."""
+    pattern = job.spec.checkpoint_path
+    if not pattern:
+        return ""
+    return _fixed(job.spec.work_dir, pattern) or join(job.spec.work_dir, expand_filename(pattern, _values(job, None)))
+
+
+def _values(job: Job, allocation: Allocation | None) -> FilenameValues:
+    return FilenameValues(
+        job_id=job.id,
+        array_job_id=job.array_job_id,
+        array_task_id=job.task_id,
+        node=allocation.first_node if allocation else "",
+        user=job.spec.owner.user,
+        job_name=job.spec.name,
+    )
 
 
 @lru_cache(maxsize=256)

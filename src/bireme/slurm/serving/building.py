@@ -54,7 +54,7 @@ def read_service(line: Line, script: bytes | None, context: SubmitContext, scrip
     lines = Lines(())
     if script is not None:
         lines = read_lines(read_script(script), line.script.rpartition("/")[2] or "(stdin)")
-    batch = read_batch(line.sbatch, script, context, script_path)
+    batch = read_batch(line.sbatch, script, context, script_path, is_job=False)
     if len(batch.requests) != 1:
         raise OptionError("a replica is one job: a service cannot be heterogeneous (hetjob, `:`)")
     (request,) = batch.requests

@@ -17,6 +17,8 @@ from bireme.slurm.hostlist import compress
 from bireme.slurm.variables.cluster import GPU_VARIABLES, ClusterFacts
 
 Variables = dict[str, str]
+CHECKPOINT = "BIREME_CHECKPOINT"
+"""Where a start is to go on from: the newest whole checkpoint of the starts before it."""
 Component = tuple[Job, Allocation]
 """A component of a heterogeneous job with what it holds."""
 
@@ -57,6 +59,8 @@ def batch_variables(
     variables.update(gpu_variables(share, facts, "SLURM_JOB_GPUS", confined=confined))
     if job.restarts:
         variables["SLURM_RESTART_COUNT"] = str(job.restarts)
+    if job.checkpoint is not None:
+        variables[CHECKPOINT] = job.checkpoint.path
     if started_at is not None:
         variables.update(time_variables(job.spec, started_at))
     if components:
@@ -404,6 +408,7 @@ def merged_environment(user: Mapping[str, str], variables: Mapping[str, str]) ->
 
 
 _OF_A_JOB = frozenset(HET_VARIABLES) | {
+    CHECKPOINT,
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "SLURMD_NODENAME",
     "SLURM_CPUS_ON_NODE",

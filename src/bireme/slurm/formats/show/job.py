@@ -74,6 +74,8 @@ WorkDir
 AdminComment
 SystemComment
 Comment
+Checkpoint CheckpointStep CheckpointTime
+?CheckpointPath ?Heal
 StdErr
 StdIn
 StdOut
@@ -205,6 +207,19 @@ def _always(word: str) -> Text:
     return lambda _job, _context: word
 
 
+def _of_checkpoint(key: str) -> Text:
+    def text(job: Record, _: Context) -> str | None:
+        value = (job.get("checkpoint") or {}).get(key)
+        return None if value is None else str(value)
+
+    return text
+
+
+def _checkpoint_time(job: Record, context: Context) -> str | None:
+    at = (job.get("checkpoint") or {}).get("saved_at")
+    return None if at is None else context.stamp(at)
+
+
 _FROM_ITS_LIFE: dict[str, Text] = {
     "SystemComment": lambda job, _: f"{job['system_comment']} " if job.get("system_comment") else None,
     "JobId": lambda job, _: str(job["job_id"]),
@@ -221,6 +236,9 @@ _FROM_ITS_LIFE: dict[str, Text] = {
     "JobState": lambda job, _: str(job["state"]),
     "Reason": lambda job, _: facts.reason(job),
     "Restarts": lambda job, _: str(job.get("restarts") or 0),
+    "Checkpoint": _of_checkpoint("path"),
+    "CheckpointStep": _of_checkpoint("step"),
+    "CheckpointTime": _checkpoint_time,
     "BatchFlag": lambda job, _: str(int(facts.is_batch(job))),
     "Reboot": _always("0"),
     "ExitCode": _exit("exit_code", "exit_signal"),
