@@ -93,6 +93,14 @@ def test_a_gpu_has_what_its_hardware_counted_and_says_which_figure_it_is() -> No
     assert real_use({}) is None
 
 
+def test_a_gpu_on_which_somebody_is_whom_no_job_has_there_is_not_called_free() -> None:
+    gpus = [gpu("n1", 0, (4,), gpu_unowned_memory=2048), gpu("n1", 1, (), gpu_unowned_memory=512)]
+    lines = shot(draw(Picture(ABOUT, [node("n1")], [job(4)], gpus), None)).splitlines()
+    rows = {line.split()[1]: line.rstrip() for line in lines if line.startswith("n1")}
+    assert rows["0"].endswith("no job's: 2.0G, 4 job4 (alice)")
+    assert rows["1"].endswith("no job's: 0.5G")
+
+
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60), (40, 10)])
 @pytest.mark.parametrize("gpus", [0, 4, 1000])
 @pytest.mark.parametrize("jobs", [0, 500])
@@ -188,6 +196,24 @@ def test_a_job_that_waits_again_has_no_curves_of_the_start_that_ended(daemon: Fa
     assert "it waits again: nothing is measured of it now; bireme timeline 5 tells of its earlier starts" in text
 
 
+def test_the_page_of_a_job_has_its_gpus_by_their_numbers(daemon: FakeDaemon) -> None:
+    mixed = [("gpu_util", "GPU-b"), ("gpu_sm_active", "GPU-b"), ("gpu_util", "GPU-a"), ("gpu_sm_active", "GPU-a")]
+    seen = [{**gpu("n1", number), "uuid": uuid} for number, uuid in enumerate(("GPU-b", "GPU-a"))]
+    daemon.routes |= {
+        "GET /v1/ping": (200, ABOUT),
+        "GET /v1/nodes": (200, {"nodes": []}),
+        "GET /v1/jobs": (200, {"jobs": [job(4)]}),
+        "GET /v1/telemetry/now": (200, {"gpus": seen, "problem": ""}),
+        "GET /v1/telemetry/series": (200, {"curves": [curve(metric, 1.0, name=uuid) for metric, uuid in mixed]}),
+    }
+    with make_transport() as transport:
+        watch = Watch(transport)
+        (runs,) = watch.picture().jobs
+        page = watch.job(runs, 100.0, 10, 5)
+    rows = [line.split()[:4] for line in shot(draw_job(runs, page, 100, 24, only_log=False)).splitlines()[2:6]]
+    assert rows == [[name, "n1", "GPU", str(no)] for name in ("sm_active", "util") for no in (0, 1)]
+
+
 def test_nothing_is_added_up_of_gpus_that_do_not_tell_it() -> None:
     mute = [gpu(f"n{no // 8}", no % 8) for no in range(400)]
     text = shot(draw(Picture(ABOUT, [], [], mute), 24, 140, View()))
@@ -281,6 +307,8 @@ def test_an_empty_queue_has_nothing_to_open() -> None:
         (b"jq", ["j", "q"]),
         (b"\x1b[A\x1b[B\x1bOA", ["up", "down", "up"]),
         (b"\x1b", ["escape"]),
+        (b"\x1b[F\x1b[4~\x1bOF\x1b[8~", ["end"] * 4),
+        (b"\x1b[H\x1b[1~\x1bOH\x1b[7~", ["home"] * 4),
         (b"\x1b[6~\x1b[1;5Cx", ["page down", "x"]),
         (b"\r\x7f", ["enter", "backspace"]),
         (b"", ["end of input"]),

@@ -31,6 +31,8 @@ _WIDTH_ELSEWHERE = 140  # into a file or a pipe
 _NAMES = {
     b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "left", b"\x1bOA": "up", b"\x1bOB": "down",
     b"\x1b[5~": "page up", b"\x1b[6~": "page down", b"\x1b[H": "home", b"\x1b[F": "end", b"\x1b": "escape",
+    b"\x1bOH": "home", b"\x1bOF": "end", b"\x1b[1~": "home", b"\x1b[4~": "end", b"\x1b[7~": "home", b"\x1b[8~": "end",
+    b"\x1bOC": "right", b"\x1bOD": "left",
     b"\r": "enter", b"\n": "enter", b"\x7f": "backspace", b"\x08": "backspace", b"": "end of input",
     b"\x04": "end of input",
 }  # fmt: skip

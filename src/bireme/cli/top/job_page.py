@@ -72,6 +72,9 @@ def _curves(curves: Sequence[Record], width: int) -> list[Text]:
 
 
 def _place(curve: Record) -> str:
+    """A GPU by its number, where that is known."""
+    if "place" in curve:
+        return str(curve["place"])
     whose = curve["id"].rpartition("@")[2]
     return f"{curve['node']} {whose[-8:]}" if curve["about"] in ("gpu", "use") else curve["node"]
 

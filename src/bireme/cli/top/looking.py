@@ -76,6 +76,8 @@ class Watch:
         self._sparks: dict[int, tuple[float, Spark | None]] = {}
         self._starts: dict[int, int] = {}
         """Which start of each job that runs it is: what an earlier one did is not shown as if it went on."""
+        self._numbers: dict[tuple[str, str], tuple[int, str]] = {}
+        """Of GPUs by node and UUID: the number, and of an instance its profile."""
 
     def picture(self) -> Picture:
         try:
@@ -96,7 +98,9 @@ class Watch:
             return [], visible(str(error))
         except BiremeUnavailable as error:
             raise refused_by_daemon("", error) from error
-        return list(told["gpus"]), told["problem"]
+        gpus = list(told["gpus"])
+        self._numbers = {(gpu["node"], gpu["uuid"]): (gpu["index"], gpu["profile"]) for gpu in gpus}
+        return gpus, told["problem"]
 
     def refresh(self, job_ids: Sequence[int], now: float) -> None:
         """The small curves of these jobs: of few at once, and of each now and then."""
@@ -109,7 +113,19 @@ class Watch:
 
     def job(self, record: Record, now: float, points: int, lines: int) -> JobPicture:
         text, problem = tail_of(record.get("std_out") or "", lines)
-        return JobPicture(self._curves(record["job_id"], _PAGE_METRICS, now, points), text, problem)
+        curves = self._curves(record["job_id"], _PAGE_METRICS, now, points)
+        return JobPicture(
+            [curve for _, curve in sorted(map(self._placed, curves), key=lambda each: each[0])], text, problem
+        )
+
+    def _placed(self, curve: Record) -> tuple[tuple[int, str, int, str], Record]:
+        """Where it stands on a page, and the curve with the place that people know."""
+        whose = curve["id"].rpartition("@")[2]
+        number, profile = self._numbers.get((curve["node"], whose), (-1, ""))
+        if number >= 0:
+            curve = {**curve, "place": f"{curve['node']} GPU {number}{' ' + profile if profile else ''}"}
+        metric = curve["metric"]
+        return (_PAGE_METRICS.index(metric), curve["node"], number, curve["id"]), curve
 
     def _curves(self, job_id: int, metrics: Sequence[str], now: float, points: int) -> list[Record]:
         if job_id not in self._starts:

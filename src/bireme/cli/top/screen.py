@@ -217,10 +217,20 @@ def _gpus(gpus: Sequence[Record], picture: Picture, width: int) -> Table:
             _memory_bar(values.get("gpu_memory_used"), gpu["memory_mib"]),
             f"{values['gpu_power']:.0f} W" if "gpu_power" in values else "",
             *((gpu["model"],) if width >= _NARROW else ()),
-            Text(", ".join(owners), overflow="ellipsis") if owners else Text("free" if gpu["unowned"] else "", "dim"),
+            _whose(gpu, owners),
         ]
         table.add_row(*row)
     return _held_to(table, "MODEL")
+
+
+def _whose(gpu: Record, owners: Sequence[str]) -> Text:
+    """The jobs that have it; and that somebody is on it whom no job has there."""
+    text = Text(", ".join(owners), overflow="ellipsis") if owners else Text("free" if gpu["unowned"] else "", "dim")
+    strangers_mib = gpu["values"].get("gpu_unowned_memory", 0.0)
+    if strangers_mib > 0:
+        stray = Text(f"no job's: {strangers_mib / 1024:.1f}G", "bold yellow")
+        return Text(", ").join([stray, text]) if owners else stray
+    return text
 
 
 def _use_bar(values: Record, *, is_held: bool) -> Text:
