@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import prometheus
 import pytest
 from tests.support.cluster import Cluster, virtual_nodes
 
@@ -41,6 +44,7 @@ while True:
 CALM = ("--stable-window=6s", "--panic-window=2s", "--panic-threshold=100", "--down-delay=1s", "--drain=1s")
 """Windows as short as may be: a test does not wait for minutes."""
 SOME_TIME_S = 120.0
+SETTINGS = '[router]\naddress = "127.0.0.1:{router}"\nworkers = 1\n'
 
 
 def free_port() -> int:
@@ -54,7 +58,7 @@ def cluster() -> Iterator[Cluster]:
     """One node of four CPUs."""
     made = Cluster(virtual_nodes(1, 0, cpus=4))
     made.home.mkdir(mode=0o700)
-    (made.home / "bireme.toml").write_text(f'[router]\naddress = "127.0.0.1:{free_port()}"\nworkers = 1\n')
+    (made.home / "bireme.toml").write_text(SETTINGS.format(router=free_port()))
     with made.running():
         yield made
 
@@ -145,6 +149,62 @@ def test_a_metric_of_the_replicas_scales_them_and_a_dead_daemon_takes_none_away(
     cluster.up_again()
     assert held.shown["wanted"] == 3
     held.until_ready(1)
+
+
+def test_the_minimum_of_a_shift_holds_without_any_load(cluster: Cluster, held: Held) -> None:
+    held.serve("--replicas=0-3", "--at", "daily 00:00 min=2", "--idle=1s", *CALM)
+    held.until_ready(2)
+    cluster.until(lambda: held.shown["wanted_why"].startswith("the minimum of the shift"), SOME_TIME_S)
+
+
+class QueueDepth(ThreadingHTTPServer):
+    """An exporter of one number, for Prometheus to scrape."""
+
+    value = 0
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert isinstance(self.server, QueueDepth)
+            text = f"queue_depth {self.server.value}\n".encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads it."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), self.Handler)
+
+
+@pytest.fixture
+def depth() -> Iterator[QueueDepth]:
+    with QueueDepth() as exporter:
+        thread = threading.Thread(target=exporter.serve_forever)
+        thread.start()
+        yield exporter
+        exporter.shutdown()
+        thread.join()
+
+
+@pytest.mark.skipif(prometheus.program("prometheus") is None, reason="python -m tests.prepare fetches Prometheus")
+def test_what_a_real_prometheus_answers_scales_a_service_and_its_silence_takes_none_away(
+    cluster: Cluster, held: Held, depth: QueueDepth, tmp_path: Path
+) -> None:
+    (no_rules := tmp_path / "rules.yml").write_text("groups: []\n")
+    with prometheus.running(tmp_path, {"queue": [f"127.0.0.1:{depth.server_port}"]}, no_rules) as running:
+        with open(cluster.home / "bireme.toml", "a") as settings:
+            settings.write(f'[services]\nprometheus = "{running.url}"\n')
+        cluster.run("scontrol", "reconfigure")
+        held.serve("--replicas=1-3", "--query=sum(queue_depth)=10", *CALM)
+        held.until_ready(1)
+        depth.value = 25
+        held.until_ready(3)
+        assert "query sum(queue_depth)" in held.shown["wanted_why"]
+    cluster.until(lambda: "no connection" in held.shown["scaling"]["why"], SOME_TIME_S)
+    assert (held.shown["wanted"], held.shown["ready"]) == (3, 3)
 
 
 def story(cluster: Cluster) -> list[dict[str, Any]]:

@@ -133,6 +133,11 @@ class ClientSide(asyncio.Protocol):
             self._drop_connection()
             self._release(self.status or _LEFT)
 
+    def eof_received(self) -> None:
+        """It sends no more, but may read on: a body that is shorter than it said is told so. It is closed then."""
+        if COLLECTING <= self._state <= ACTIVE and self._state != WAITING and not (self.body_done or self.has_begun):
+            self._reply(refusal(400, "the request's body ended before its length", "bad_body"))
+
     def pause_writing(self) -> None:
         self.is_full = True
         self._begin_taking()
@@ -870,13 +875,16 @@ class ClientSide(asyncio.Protocol):
         self._fail(refusal(504, f"Service {self.served.name}: {why}.", code))
 
     def _is_sending(self, now: float) -> bool:
-        """Whether enough of its body comes; else it is cut off."""
+        """Whether enough of its body comes; else its request is over, and it is told so where no answer has begun."""
         settings = self._worker.settings
         if now - self._paced <= settings.pace_s:
             return True
         enough = self._measured >= settings.pace_bytes
         self._paced, self._measured = now, 0
-        return enough or self._cut_off()
+        if enough or self.has_begun:
+            return enough or self._cut_off()
+        self._reply(refusal(408, "the request's body did not come in time", "body_timeout"))
+        return False
 
     def _is_taking(self, now: float) -> bool:
         """Whether enough of its answer goes; else it is cut off. Asked while nothing is added to that."""
