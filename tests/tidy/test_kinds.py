@@ -35,6 +35,7 @@ ROOMS = tuple(
         "idle",
         "findings",
         "healings",
+        "fences",
     )
 )
 

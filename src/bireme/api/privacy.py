@@ -19,6 +19,7 @@ from bireme.core.model import events as e
 from bireme.core.model.accounts import AdminLevel
 from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.healing.events import HEALING_EVENTS
+from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.jobs import JobSpec, Owner
 from bireme.core.model.refusals import Caller
 from bireme.core.model.reservations import Reservation
@@ -49,6 +50,7 @@ WORDS_OF: dict[type[e.Event], tuple[str, ...]] = {
     e.IdlePolicySet: ("jobs", "accounts", "users"),
     **dict.fromkeys(FINDING_EVENTS, ("nodes", "jobs")),
     **dict.fromkeys(HEALING_EVENTS, ("nodes", "jobs")),
+    **dict.fromkeys(FENCE_EVENTS, ("nodes",)),
 }
 """Which words of PrivateData an event falls under that is about no job. There is no default: what is new has a line
 here before anybody sees it (a test asks)."""

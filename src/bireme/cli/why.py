@@ -253,6 +253,7 @@ class _Page:
                 nodes, until = compress(closed["nodes"]), self._when(closed["end"])
                 begin = "" if closed["begin"] <= self.now else f" from {self._when(closed['begin'])}"
                 yield f"reservation {closed['reservation']} has {nodes}{begin} until {until}"
+            yield from room.get("fenced", ())[:_NAMED]
         yield from self._releases(told["expected"])
         if not told["blocks"]:
             yield "nothing: it is about to start"

@@ -20,7 +20,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from bireme.core.calendar.booking import Booking
+from bireme.core.fences.shelves import FENCES
 from bireme.core.findings.shelves import FINDINGS
+from bireme.core.healings.shelves import HEALINGS
 from bireme.core.idle.rules import rule_for as idle_rule_for
 from bireme.core.idle.shelves import NOTICES
 from bireme.core.idle.shelves import policy_of as idle_policy_of
@@ -36,6 +38,7 @@ from bireme.core.lifecycle.intake import interpret
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.findings import Gravity, Place, Trouble
+from bireme.core.model.healing.policy import HealingMode, HealingPolicy
 from bireme.core.model.idling.policy import IdleMode, IdlePolicy, IdleRule
 from bireme.core.model.jobs import ArrayWaiting, Ending, Finished, Job, Owner, Pending, Running, Starting
 from bireme.core.model.refusals import Caller, Refusal, Why
@@ -248,6 +251,28 @@ class Scenario:
             key: " ".join((each.trouble.gravity.value, *(("dismissed",) if each.dismissed_by else ())))
             for key, each in FINDINGS.of(self.state).items()
         }
+
+    # -- healings and fences -----------------------------------------------------------------------------------------
+
+    def healing_policy(self, mode: str = "act", **more: Any) -> None:
+        """How far Bireme goes by itself from now on."""
+        self.record([e.HealingPolicySet(HealingPolicy(mode=HealingMode(mode), **more))])
+        self.settle()
+
+    def people(
+        self, request: Callable[..., list[e.Event]], *arguments: Any, user: str = "root", **options: Any
+    ) -> None:
+        """Somebody asks about healings or fences: `world.people(healings.undo, 1)`."""
+        self.record(request(self.state, caller_named(user), *arguments, **options))
+        self.settle()
+
+    def fences(self) -> dict[str, str]:
+        """What is out of service, and why."""
+        return {key: fence.why for key, fence in FENCES.of(self.state).items()}
+
+    def healings(self) -> list[str]:
+        """What was decided, and what has become of it: `fence-gpu n1:gpu2: done`."""
+        return [f"{each.proposal.key}: {each.phase}" for each in HEALINGS.of(self.state).values()]
 
     def _running_replicas(self, name: str) -> list[Job]:
         replicas = self.state.services[name].replicas.values()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bireme.core.fences import requests as fences
 from bireme.core.findings import requests as findings
 from bireme.core.healings import requests as healings
 from bireme.core.healings.deciding import proposed
@@ -140,6 +141,9 @@ def _healing_life(world: Scenario) -> None:
                 world.record([e.HealingFailed(first, "cannot")] if rank else [e.HealingDone(first)])
             if HEALINGS.of(state)[first].phase is HealingLife.DONE:
                 world.record(healings.undo(state, root, first))
+    world.people(fences.fence, "n1", "a rattling fan")
+    world.node("n1", "RESUME")
+    world.settle()
 
 
 JOURNAL = full_life()

@@ -15,6 +15,7 @@ from bireme.core.limits import following
 from bireme.core.model import events as e
 from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.healing.events import HEALING_EVENTS
+from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.state.state import State
@@ -93,6 +94,7 @@ ACCOUNTS = Kind(
             *IDLE_EVENTS,
             *FINDING_EVENTS,
             *HEALING_EVENTS,
+            *FENCE_EVENTS,
         )
     ),
 )

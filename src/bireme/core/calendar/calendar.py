@@ -74,7 +74,7 @@ class Calendar:
         self._on_node: dict[int, list[tuple[Booking, Vector]]] = {}
         for end, allocation in running:
             if end != inf:
-                self._releases.add(self.rounded(end), allocation)
+                self._releases.add(self.rounded(end), table.in_service(allocation))
 
     def renewed(self, now: float) -> Calendar:
         """A calendar without this one's bookings, for the next full pass. Only one of the two may be used from
@@ -124,6 +124,7 @@ class Calendar:
             self._change_release(self.rounded(end), allocation, -1)
 
     def _change_release(self, end: float, allocation: Allocation, sign: int) -> None:
+        allocation = self._table.in_service(allocation)
         self._releases.add(end, allocation, sign)
         self._changed(allocation.shares)
         for begin in self._begins[bisect_left(self._begins, end) :]:

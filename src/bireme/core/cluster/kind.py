@@ -16,6 +16,7 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.healing.events import HEALING_EVENTS
+from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.nodes.applying import new_node
@@ -136,6 +137,7 @@ CLUSTERS = Kind(
             *IDLE_EVENTS,
             *FINDING_EVENTS,
             *HEALING_EVENTS,
+            *FENCE_EVENTS,
         )
     ),
 )

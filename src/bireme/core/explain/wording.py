@@ -106,6 +106,8 @@ def sentence(reason: Reason) -> str:
         return UNTOLD
     if reason.fact("reserved") is not None:
         return RESERVED
+    if (fenced := reason.fact("fenced")) and reason.fact("unavailable") == "":
+        return f"GPUs that it needs are out of service: {fenced}."
     template = TEMPLATES.get(reason.kind) or _OVER.get(str(reason.fact("measure")))
     if template is None:
         return f"{reason.kind}."

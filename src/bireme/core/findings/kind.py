@@ -19,6 +19,7 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.findings import Finding, FindingLife, Trouble
 from bireme.core.model.healing.events import HEALING_EVENTS
+from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.state.state import State
@@ -180,6 +181,7 @@ FINDINGS_KIND = Kind(
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
             *HEALING_EVENTS,
+            *FENCE_EVENTS,
         )
     ),
 )

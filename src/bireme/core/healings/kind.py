@@ -26,6 +26,7 @@ from bireme.core.kinds.life import Absent, Key, Life, Phase, Rows
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model.finding.events import FINDING_EVENTS
+from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.healing.healings import Healing, HealingLife, Mark
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
@@ -185,6 +186,7 @@ HEALINGS_KIND = Kind(
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
             *FINDING_EVENTS,
+            *FENCE_EVENTS,
         )
     ),
 )

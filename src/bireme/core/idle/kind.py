@@ -22,6 +22,7 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.healing.events import HEALING_EVENTS
+from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.policy import IdleNotice, NoticeLife
 from bireme.core.model.jobs import Job, Pending, Running
 from bireme.core.model.refusals import Caller, Refusal
@@ -188,6 +189,7 @@ IDLENESS = Kind(
             *SERVICE_EVENTS,
             *FINDING_EVENTS,
             *HEALING_EVENTS,
+            *FENCE_EVENTS,
         )
     ),
 )

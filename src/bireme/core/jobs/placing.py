@@ -35,6 +35,22 @@ def schedulable_nodes(state: State, partition: PartitionConfig) -> BoolArray:
     return all_nodes(state, partition) & up
 
 
+_FENCED_NAMED = 3
+
+
+def fenced_gpus(state: State, partition: PartitionConfig) -> list[str]:
+    """Of the partition's nodes: `GPU 2 of n1 is fenced: fell off the bus (finding 7)`."""
+    nodes = (state.nodes[name] for name in partition.nodes if name in state.nodes)
+    return [f"GPU {gpu.number} of {node.name} is fenced: {gpu.why}" for node in nodes for gpu in node.shut]
+
+
+def fenced_in(state: State, partition: PartitionConfig) -> str:
+    """The same in a line, the first of them by name."""
+    found = fenced_gpus(state, partition)
+    more = [f"{len(found) - _FENCED_NAMED} more are fenced"] if len(found) > _FENCED_NAMED else []
+    return "; ".join((*found[:_FENCED_NAMED], *more))
+
+
 def unasked_nodes(state: State, job: Job) -> tuple[str, ...]:
     """Nodes that take a job, but no replica of a service: their agents, of an earlier release, would not ask whether it
     is well, and it would never be ready. None for other jobs."""

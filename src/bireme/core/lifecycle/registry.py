@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from bireme.core.accounts.kind import ACCOUNTS
 from bireme.core.cluster.kind import CLUSTERS
+from bireme.core.fences.kind import FENCES_KIND
 from bireme.core.findings.kind import FINDINGS_KIND
 from bireme.core.healings.kind import HEALINGS_KIND
 from bireme.core.idle.kind import IDLENESS
@@ -39,6 +40,7 @@ KINDS: tuple[Kind, ...] = (
     IDLENESS,
     FINDINGS_KIND,
     HEALINGS_KIND,
+    FENCES_KIND,
 )
 
 

@@ -26,6 +26,8 @@ from bireme.core.model.healing.events import HealingPolicySet as HealingPolicySe
 from bireme.core.model.healing.events import HealingProposed as HealingProposed
 from bireme.core.model.healing.events import HealingRefused as HealingRefused
 from bireme.core.model.healing.events import HealingUndone as HealingUndone
+from bireme.core.model.healing.fences import FenceLifted as FenceLifted
+from bireme.core.model.healing.fences import FenceRaised as FenceRaised
 from bireme.core.model.idling.events import IdleMoveBegun as IdleMoveBegun
 from bireme.core.model.idling.events import IdleNoticeGiven as IdleNoticeGiven
 from bireme.core.model.idling.events import IdleNoticeWithdrawn as IdleNoticeWithdrawn
@@ -547,6 +549,8 @@ Event = (
     | HealingFailed
     | HealingUndone
     | HealingLapsed
+    | FenceRaised
+    | FenceLifted
 )
 
 

@@ -29,6 +29,15 @@ class Note:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class ShutGpu:
+    """A GPU of a node (or a MIG instance) that nobody is given, by its number there, and why in a few words."""
+
+    number: int
+    why: str
+    since: float = 0.0
+
+
 @dataclass(slots=True)
 class Node:
     config: NodeConfig
@@ -45,6 +54,8 @@ class Node:
     """Whether that agent asks the replicas of services whether they are well: if not, none is placed here."""
     leftovers: frozenset[tuple[int, int]] = frozenset()
     """(job, generation) of starts that are over and of which something is still there: nobody gets the node before."""
+    shut: tuple[ShutGpu, ...] = ()
+    """GPUs that are out of service while the node keeps the others (`core/fences`), in the order of their numbers."""
     others: NodeShare | None = None
     """What runs there that is no job of this daemon's: another scheduler put it on the node, and may take it away."""
 
@@ -55,6 +66,10 @@ class Node:
     @property
     def schedulable(self) -> bool:
         return self.health is Health.UP and not self.drained and not self.closed and not self.leftovers
+
+    @property
+    def shut_gpus(self) -> tuple[int, ...]:
+        return tuple(gpu.number for gpu in self.shut)
 
     @property
     def out_because(self) -> Note | None:

@@ -4,12 +4,13 @@ final choice.
 `State` holds one Occupancy, changed only by `apply` (hold, release). The planner works in a `draft()`: the columns are
 copied at once, the per-node sets only when they are touched. Invariant: for every node, free + held by allocations
 = configured; `hold` of something that is not free raises. A reconfiguration may take away CPUs or devices that a
-running job holds: those are left out here, and the node's columns stay below zero until the job ends.
+running job holds: those are left out here, and the node's columns stay below zero until the job ends. A GPU that is out
+of service (`shut`) is held as a whole by nobody: no job's share of it is counted, so a release does not bring it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bireme.core.model.cluster import NodeConfig
@@ -17,6 +18,8 @@ from bireme.core.model.resources import Allocation, GresShare, NodeShare
 from bireme.core.placement.fractions import GresKey
 from bireme.core.placement.numbers import Bits, bits_of, numbers_of, up_to, whole_cores
 from bireme.core.placement.table import Free, NodeTable
+
+_NONE_SHUT: Mapping[str, Sequence[int]] = {}
 
 
 class OverCommitted(RuntimeError):  # noqa: N818  (a broken invariant, named for what happened)
@@ -125,7 +128,8 @@ class Occupancy:
 
     __slots__ = ("_owned", "changes", "free", "rooms", "table")
 
-    def __init__(self, nodes: Sequence[NodeConfig]) -> None:
+    def __init__(self, nodes: Sequence[NodeConfig], shut: Mapping[str, Sequence[int]] = _NONE_SHUT) -> None:
+        """`shut`: by node, numbers of GPUs that are out of service."""
         self.table = NodeTable(nodes)
         self.free = Free.of(self.table)
         self.rooms: list[NodeRoom] = [empty_room(node) for node in self.table.nodes]
@@ -133,6 +137,8 @@ class Occupancy:
         """How often something was taken or given back: whoever ranked nodes can tell that they changed."""
         self._owned: set[int] | None = None
         """In a draft: positions whose room no longer belongs to the Occupancy that it was taken from. None: all."""
+        for name, gpus in shut.items():
+            self.shut(name, gpus, ())
 
     @property
     def nodes(self) -> tuple[NodeConfig, ...]:
@@ -159,13 +165,37 @@ class Occupancy:
         for share in allocation.shares:
             position = self.table.index.get(share.node)
             if position is not None:  # else: the node left the configuration while the job ran
-                self._take(position, share, allocation)
+                self._take(position, self.table.share_in_service(share), allocation)
 
     def release(self, allocation: Allocation) -> None:
         for share in allocation.shares:
             position = self.table.index.get(share.node)
             if position is not None:
-                self._give_back(position, share, allocation)
+                self._give_back(position, self.table.share_in_service(share), allocation)
+
+    def shut(self, node: str, gpus: Sequence[int], held: Iterable[Allocation]) -> None:
+        """From now on these GPUs of the node, and no others, are out of service: whole, with all their parts. `held`:
+        all that is held there. What of it is on those GPUs is not counted, now or when it is given back."""
+        assert self._owned is None, "a draft shares its table with the state"
+        position = self.table.index[node]
+        config = self.table.nodes[position]
+        self.table.shut.pop(position, None)
+        self.rooms[position] = room = empty_room(config)
+        self.free.empty(position, self.table)
+        kinds = ((pool, self._devices(position, (pool.name, pool.type)) & bits_of(tuple(gpus))) for pool in config.gres)
+        taken = tuple(
+            GresShare(pool.name, pool.type, bits.bit_count(), numbers_of(bits))
+            for pool, bits in kinds
+            if pool.name == "gpu" and bits
+        )
+        self._take(position, NodeShare(node, 0, 0, gres=taken), outside(NodeShare(node, 0, 0)))
+        if taken:
+            self.table.shut[position] = bits_of(tuple(index for share in taken for index in share.indices))
+        assert not room.jobs
+        for allocation in held:
+            for share in allocation.shares:
+                if share.node == node:
+                    self._take(position, self.table.share_in_service(share), allocation)
 
     def _own(self, position: int) -> NodeRoom:
         if self._owned is not None and position not in self._owned:

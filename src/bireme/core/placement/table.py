@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.node_rules import NODE_NAME, NodeRules
-from bireme.core.model.resources import NodeShare
-from bireme.core.placement.fractions import Fractions, GresKey, Uses, parts_of
+from bireme.core.model.resources import Allocation, GresShare, NodeShare
+from bireme.core.placement.fractions import WHOLE, Fractions, GresKey, Uses, parts_of
 from bireme.core.placement.numbers import Bits, bits_of
 
 IntArray = NDArray[np.int64]
@@ -46,6 +46,7 @@ class NodeTable:
         "multithreaded",
         "nodes",
         "parts",
+        "shut",
         "sockets",
         "threads",
         "tmp_disk",
@@ -81,11 +82,27 @@ class NodeTable:
             for pool in node.gres:
                 column = self.gres.setdefault((pool.name, pool.type), np.zeros(len(self.nodes), dtype=np.int64))
                 column[position] += pool.count
+        self.shut: dict[int, Bits] = {}
+        """Position -> numbers of its GPUs that are out of service. Changed by the state's Occupancy alone (`shut`)."""
         self._rule_masks: dict[NodeRules, BoolArray] = {}
         self._whole_masks: dict[int, tuple[tuple[str, ...], BoolArray]] = {}
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+    def in_service(self, allocation: Allocation) -> Allocation:
+        """What of an allocation is taken while it lasts and comes back when it ends: a GPU that is out of service is
+        held by whoever shut it, also while a job from before is still on it."""
+        if not self.shut or not any(self.index.get(share.node) in self.shut for share in allocation.shares):
+            return allocation
+        return replace(allocation, shares=tuple(self.share_in_service(share) for share in allocation.shares))
+
+    def share_in_service(self, share: NodeShare) -> NodeShare:
+        shut = self.shut.get(self.index.get(share.node, -1), 0)
+        if not shut:
+            return share
+        kept = (_without(gres, shut) for gres in share.gres)
+        return replace(share, gres=tuple(gres for gres in kept if gres.count))
 
     def admitted(self, rules: NodeRules) -> BoolArray:
         """Nodes that the rules let a job use; worked out once for each set of rules, but for which nodes they name."""
@@ -177,6 +194,19 @@ class Free:
             {key: column.copy() for key, column in self.largest.items()},
         )
 
+    def empty(self, position: int, table: NodeTable) -> None:
+        """Nothing is held of this node any more."""
+        self.cpus[position] = table.cpus[position]
+        self.cores[position] = table.cpus[position] // table.threads[position]
+        self.memory[position] = table.memory[position]
+        for key, column in self.gres.items():
+            column[position] = table.gres[key][position]
+        self.jobs[position], self.whole[position] = 0, False
+        for used in self.uses.values():
+            used[position] = 0
+        if self.uses and self.fractions.nodes[position]:
+            self.settle(position, position + 1)
+
     def close(self, nodes: BoolArray) -> None:
         """Takes all that these nodes have left."""
         for column in (self.cpus, self.cores, self.memory, *self.gres.values(), *self.largest.values()):
@@ -230,6 +260,17 @@ class Free:
         for columns, values in ((self.gres, total), (self.largest, largest)):
             for key, left in values.items():
                 columns[key][first:last] = np.where(shared, left, columns[key][first:last])
+
+
+def _without(gres: GresShare, gpus: Bits) -> GresShare:
+    """A share without these GPUs, and without parts of them."""
+    if gres.parts:
+        parts = tuple((gpu, count) for gpu, count in gres.parts if not gpus >> gpu & 1)
+        return replace(gres, count=sum(count for _, count in parts), parts=parts)
+    if gres.name != WHOLE or not gres.indices:
+        return gres
+    indices = tuple(index for index in gres.indices if not gpus >> index & 1)
+    return replace(gres, count=len(indices), indices=indices)
 
 
 def _makes(nodes: Sequence[NodeConfig]) -> list[int]:

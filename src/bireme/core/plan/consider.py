@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.jobs.gates import closed_gates, startable_tasks, throttle_room, throttled
-from bireme.core.jobs.placing import unasked_nodes
+from bireme.core.jobs.placing import fenced_in, unasked_nodes
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import ArrayWaiting, Job, Pending
 from bireme.core.model.reasons import Reason, ReasonKind, reason
@@ -304,12 +304,22 @@ def _why_not(work: Pass, job: Job, partition: PartitionConfig, fit: Fit) -> Reas
         away = ",".join(filter(None, (*_nodes_gone(work, job), _nodes_away(work, partition))))
         if door.confined and not away:
             return reason(ReasonKind.BAD_CONSTRAINTS, reservation=job.spec.reservation, **facts)
+        if fenced := _fenced(work, partition):
+            facts["fenced"] = fenced
         return reason(ReasonKind.REQUIRED_NODE_NOT_AVAILABLE, unavailable=away, **facts)
     line = work.line(job, partition.name)
     first = work.is_first_to_wait(job, line)
     if not work.policy.backfill:
         work.block(line, job.id)
     return reason(ReasonKind.RESOURCES if first else ReasonKind.PRIORITY, **facts)
+
+
+def _fenced(work: Pass, partition: PartitionConfig) -> str:
+    """Which GPUs of its nodes are out of service, and why; of many, the first."""
+    answers = work.outlook.answers
+    if partition.name not in answers.fenced:
+        answers.fenced[partition.name] = fenced_in(work.state, partition)
+    return answers.fenced[partition.name]
 
 
 def _nodes_gone(work: Pass, job: Job) -> list[str]:

@@ -204,7 +204,7 @@ class Fitting:
         key = (self.snapshot.asked(job), partition.name, way)
         answer = kept.get(key)
         if answer is None:
-            answer = kept[key] = self.new_search(job, partition, way).find(self.snapshot.state.empty).found
+            answer = kept[key] = self.new_search(job, partition, way).find(self.snapshot.state.serviceable).found
         return answer
 
     def within_cap_of(self, partition: PartitionConfig, free: Free) -> Free:

@@ -56,6 +56,8 @@ class Answers:
     fit_empty: dict[tuple[object, ...], bool] = field(default_factory=dict)
     away: dict[str, str] = field(default_factory=dict)
     """Partition -> its nodes that nobody may use now, by name."""
+    fenced: dict[str, str] = field(default_factory=dict)
+    """Partition -> which GPUs of its nodes are out of service, and why."""
     ranking: Ranking | None = None
     """Which of several places is the better one."""
     _usable: dict[str, tuple[PartitionConfig, BoolArray]] = field(default_factory=dict)

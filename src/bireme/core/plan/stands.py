@@ -115,6 +115,8 @@ STANDS: dict[type[e.Event], Stand] = {
     **dict.fromkeys(IDLE_EVENTS, _stands("what comes of it, the job's own events say")),
     **dict.fromkeys(FINDING_EVENTS, _stands("a finding keeps nobody out: a fence does, by events of its own")),
     **dict.fromkeys(HEALING_EVENTS, _stands("a decision changes nothing: what carries it out has events of its own")),
+    e.FenceRaised: _voids("there is less room, and a slot may be on it", calls=False),
+    e.FenceLifted: _voids("there is more room again"),
 }
 
 UNTOUCHED = frozenset(event for event, stand in STANDS.items() if stand.effect is Effect.NONE)

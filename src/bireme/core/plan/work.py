@@ -194,7 +194,7 @@ class Pass:
             return False
         if job.spec.resources.switches is not None or job.spec.time_min_s is not None:
             return False
-        return all(why.kind in FOR_ROOM or why.fact("unavailable") for why in verdict.reasons)
+        return all(why.kind in FOR_ROOM or why.fact("unavailable") or why.fact("fenced") for why in verdict.reasons)
 
 
 def begin(snapshot: Snapshot, outlook: Outlook, enough: Enough | None) -> Pass:

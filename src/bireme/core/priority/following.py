@@ -9,6 +9,7 @@ from __future__ import annotations
 from bireme.core.model import events as e
 from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.healing.events import HEALING_EVENTS
+from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.priority.order import Queue, rank
@@ -59,6 +60,7 @@ RANKS_NONE = frozenset(
         *IDLE_EVENTS,
         *FINDING_EVENTS,
         *HEALING_EVENTS,
+        *FENCE_EVENTS,
     )
 )
 """Events that change nobody's priority."""

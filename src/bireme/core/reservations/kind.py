@@ -12,6 +12,7 @@ from bireme.core.kinds.life import Absent, Life, Rows
 from bireme.core.model import events as e
 from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.healing.events import HEALING_EVENTS
+from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.reservations import reserving
@@ -88,6 +89,7 @@ RESERVATIONS = Kind(
             *IDLE_EVENTS,
             *FINDING_EVENTS,
             *HEALING_EVENTS,
+            *FENCE_EVENTS,
         )
     ),
 )

@@ -16,6 +16,7 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.healing.events import HEALING_EVENTS
+from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Finished, Pending
 from bireme.core.model.serving.services import Health, Replica, Service
@@ -210,6 +211,7 @@ _OF_OTHERS: tuple[type[e.Event], ...] = (
     *IDLE_EVENTS,
     *FINDING_EVENTS,
     *HEALING_EVENTS,
+    *FENCE_EVENTS,
 )
 """Events that mean nothing to any of the three."""
 

@@ -15,8 +15,8 @@ from bireme.core.accounting.usage import Usages
 from bireme.core.limits.following import make_ledger
 from bireme.core.limits.ledger import Ledger, tallies_agree
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig, Topology
-from bireme.core.model.jobs import HOLDING, ArrayWaiting, Finished, Job, JobSpec, Pending, ResourceRequest
-from bireme.core.model.nodes import Node
+from bireme.core.model.jobs import HOLDING, ArrayWaiting, Finished, Job, JobSpec, Pending, ResourceRequest, Suspended
+from bireme.core.model.nodes import Node, ShutGpu
 from bireme.core.model.reasons import Reason
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import NodeShare
@@ -118,6 +118,8 @@ class State:
     """The waiting jobs as it weighed them."""
     empty: Occupancy = field(default_factory=lambda: Occupancy(()))
     """The same nodes with nothing held: answers whether a request could ever fit."""
+    serviceable: Occupancy = field(default_factory=lambda: Occupancy(()))
+    """As `empty`, less the GPUs that are out of service: answers whether a request fits when nobody else is there."""
     fabric: Fabric = field(default_factory=lambda: build_fabric(Topology(), ()))
     ledger: Ledger = field(default_factory=Ledger)
     """What everybody holds whom some limit counts."""
@@ -135,7 +137,9 @@ class State:
     def reindex(self) -> None:
         """Rebuilds everything derived from jobs and nodes."""
         configs = [node.config for node in self.nodes.values()]
-        self.occupancy, self.empty = Occupancy(configs), Occupancy(configs)
+        shut = self._shut_gpus()
+        self.occupancy, self.empty = Occupancy(configs, shut), Occupancy(configs)
+        self.serviceable = Occupancy(configs, shut) if shut else self.empty
         self.fabric = build_fabric(self.config.topology, self.occupancy.nodes)
         self.ever_fits = {}
         self.pending, self.holding = {}, {}
@@ -165,6 +169,22 @@ class State:
         """Whether this start of the job is the newest, and holds resources."""
         job = self.holding.get(job_id)
         return job is not None and job.generation == generation
+
+    def shut(self, name: str, gpus: tuple[ShutGpu, ...]) -> None:
+        """From now on these GPUs of the node, and no others, are out of service."""
+        node = self.nodes[name]
+        node.shut = gpus
+        running = self.occupancy.room(name).jobs
+        jobs = (job for job in self.holding.values() if job.id in running or isinstance(job.phase, Suspended))
+        if self.serviceable is self.empty:
+            self.serviceable = Occupancy([each.config for each in self.nodes.values()])
+        self.serviceable.shut(name, node.shut_gpus, ())
+        self.occupancy.shut(name, node.shut_gpus, [job.held for job in jobs])
+        if node.others is not None:
+            self._fit_in(node, node.others)
+
+    def _shut_gpus(self) -> dict[str, tuple[int, ...]]:
+        return {node.name: node.shut_gpus for node in self.nodes.values() if node.shut}
 
     def take_others(self, node: Node, share: NodeShare) -> None:
         """What others hold on the node is this, and no longer what it was."""
@@ -246,7 +266,7 @@ class State:
         serving = make_serving(self.services.values())
         assert self.serving.jobs == serving.jobs, "whose replica a job is"
         assert self.serving.ports == serving.ports, "ports of replicas"
-        fresh = Occupancy([node.config for node in self.nodes.values()])
+        fresh = Occupancy([node.config for node in self.nodes.values()], self._shut_gpus())
         for job in self.holding.values():
             fresh.hold(job.held)
         for node in self.nodes.values():

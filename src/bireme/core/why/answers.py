@@ -136,6 +136,8 @@ class Room:
     """Whether it would start if nothing were promised to others."""
     reserved: tuple[Closed, ...] = ()
     """Reservations in its way, from now until it would end."""
+    fenced: tuple[str, ...] = ()
+    """GPUs of its nodes that are out of service, each with the reason."""
     spare: tuple[Spare, ...] = ()
     """What is free of each thing that it needs: where too few nodes are able, it shows what is scarce."""
 

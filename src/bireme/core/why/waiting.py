@@ -13,7 +13,7 @@ from math import inf
 from bireme.core.explain.wording import sentence
 from bireme.core.jobs.due import time_limit_s
 from bireme.core.jobs.gates import Met, closed_gates, condition_met
-from bireme.core.jobs.placing import demand_of, schedulable_nodes, search_for
+from bireme.core.jobs.placing import demand_of, fenced_gpus, schedulable_nodes, search_for
 from bireme.core.jobs.states import job_state
 from bireme.core.limits.asks import ask_of
 from bireme.core.limits.checks import about_the_job_alone
@@ -205,6 +205,7 @@ def _room(
         long_enough,
         fit.found,
         tuple(_closed(state, job, partition, doors, now)),
+        tuple(fenced_gpus(state, partition)),
         tuple(spare_of(demand, state.occupancy, nodes)),
     )
 

@@ -47,7 +47,7 @@ def node_shape(node: Record) -> Shape:
         "active_features": _features(node),
         "gpu_spec": "",
         "gres": node.get("gres") or "",
-        "gres_drained": "N/A",
+        "gres_drained": node.get("gres_drained") or "N/A",
         "gres_used": _gres_used(node),
         "instance_id": "",
         "instance_type": "",

@@ -122,6 +122,7 @@ NODE_FIELDS: dict[str, str] = {
     "features": "features, a list",
     "gres": "GRES it has, as `gpu:h100:8(S:0-1)`",
     "gres_used": "GRES that jobs hold, as `gpu:h100:2(IDX:0-1)`",
+    "gres_drained": "GPUs that are out of service (fenced), as `gpu:h100:1(IDX:2)`; empty: none",
     "partitions": "partitions it is in",
     "reason": "why it was taken out",
     "reason_user": "who did so; filled in by who knows the names",

@@ -30,6 +30,18 @@ class HealingPolicy:
     """So much of the pool may be out of service at once by Bireme's own decision (one node always): beyond it, people
     are asked."""
 
+    whole_nodes: tuple[str, ...] = ()
+    """Clusters (as partitions name theirs; the empty name: this one) in which somebody else chooses the GPUs of a job,
+    so that nothing smaller than a node can be kept free."""
+    ordered: tuple[str, ...] = ()
+    """Clusters with a scheduler of their own: it is told to drain a node, and says when it has."""
+
+    def fences_gpus_in(self, clusters: tuple[str, ...]) -> bool:
+        return not set(clusters) & set(self.whole_nodes)
+
+    def orders_in(self, clusters: tuple[str, ...]) -> bool:
+        return bool(set(clusters) & set(self.ordered))
+
     def mode_in(self, partitions: tuple[str, ...]) -> HealingMode:
         """For what is in these partitions (a job's one, a node's several)."""
         own = dict(self.partitions)

@@ -32,7 +32,8 @@ def node_block(node: Record, context: Context, *, details: bool = False) -> list
     features = or_null(_words(node.get("features")))
     free = node.get("memory_free_mib")
     load = node.get("cpu_load")
-    usage = [f"GresDrain={NULL if not node.get('gres') else 'N/A'}", f"GresUsed={or_null(node.get('gres_used'))}"]
+    drained = NULL if not node.get("gres") else node.get("gres_drained") or "N/A"
+    usage = [f"GresDrain={drained}", f"GresUsed={or_null(node.get('gres_used'))}"]
     block = [
         f"NodeName={node['name']}{arch} CoresPerSocket={node.get('cores_per_socket') or 1} ",
         f"CPUAlloc={node.get('cpus_allocated') or 0} CPUEfctv={node.get('cpus')} CPUTot={node.get('cpus')} "
