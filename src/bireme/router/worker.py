@@ -55,6 +55,8 @@ _BLOCKS_REMEMBERED = 1024
 _BACKLOG = 4096
 _USER_TIMEOUT_MS = 15_000
 _GOODBYE_S = 0.5
+_HANDSHAKE_S = 60.0
+"""For the handshake of TLS."""
 _PLACE_S, _PLACE_ALONE_S = 2.0, 0.2
 """Between looks whether the next supervisor would find it; while it has none, more often."""
 _HOMELESS_LOOKS = 50
@@ -104,6 +106,8 @@ class Worker:
         self._most_of_one = max(1, min(-(-self.settings.most_of_one // start.workers), self._most))
         self._channel: asyncio.Transport | None = None
         self._servers: list[asyncio.Server] = []
+        self._arriving: dict[ClientSide, float] = {}
+        """Taken from the socket, and not yet among the clients: since when. Until their handshake is over, with TLS."""
         self._meeting_path = succession.meeting_path(self.settings.home, start.row)
         self._meeting: socket.socket | None = None
         """From `run` on."""
@@ -126,8 +130,9 @@ class Worker:
         for fd in self._listeners:
             listener = socket.socket(fileno=os.dup(fd))  # the first one is kept, to be handed over
             server = await self.loop.create_server(
-                lambda: ClientSide(self), sock=listener, backlog=_BACKLOG, ssl=context, start_serving=True
-            )
+                self._arrived, sock=listener, backlog=_BACKLOG, ssl=context, start_serving=True,
+                ssl_handshake_timeout=_HANDSHAKE_S if context is not None else None,
+            )  # fmt: skip
             self._servers.append(server)
             if self.is_draining:
                 self._close_servers()
@@ -251,6 +256,7 @@ class Worker:
         if not self.is_draining:
             self.is_draining = True
             self._close_servers()
+            self.loop.call_later(_HANDSHAKE_S, self._end_if_empty)
         if limit_s and not self._is_hurried:
             self._is_hurried = True
             for client in list(self.clients):
@@ -273,7 +279,8 @@ class Worker:
         self.loop.call_later(_GOODBYE_S, self._end)
 
     def _end_if_empty(self) -> None:
-        if self.is_draining and not self.clients:
+        self._forget_strays()
+        if self.is_draining and not self.clients and not self._arriving:
             self._end()
 
     def _end(self) -> None:
@@ -283,7 +290,19 @@ class Worker:
 
     # --- who may connect ---
 
+    def _arrived(self) -> ClientSide:
+        self._forget_strays()
+        client = ClientSide(self)
+        self._arriving[client] = client.since
+        return client
+
+    def _forget_strays(self) -> None:
+        """Nobody tells of those whose handshake has failed."""
+        while self._arriving and self.now - next(iter(self._arriving.values())) >= _HANDSHAKE_S:
+            del self._arriving[next(iter(self._arriving))]
+
     def enter(self, client: ClientSide) -> None:
+        self._arriving.pop(client, None)
         self._look_on()
         if self._by_holder[client.holder] >= self._most_of_one:
             self._make_room(client, client.holder)
