@@ -16,10 +16,6 @@ import pytest
 from tests.support.cluster import Cluster, virtual_nodes
 from tests.support.serving import SERVER, listening_router, ready, router, serve, shown, steady_load
 
-FIRST_PORT = 20_000 + os.getpid() % 49 * 200
-PORTS = f"{FIRST_PORT}-{FIRST_PORT + 199}"
-"""Others' clusters may run on this machine, whose replicas take the first ports of all."""
-
 
 def free_port() -> int:
     with closing(socket.socket()) as trial:
@@ -33,7 +29,6 @@ def made_cluster() -> Cluster:
     made.variables |= {
         "BIREME_ROUTER_ADDRESS": f"127.0.0.1:{free_port()}",
         "BIREME_ROUTER_WORKERS": "1",
-        "BIREME_SERVICES_PORTS": PORTS,
     }
     return made
 
@@ -231,14 +226,15 @@ def test_a_gang_over_two_nodes_serves_and_is_replaced_whole_when_it_loses_one(cl
 
 def test_a_taken_port_of_the_router_is_told_and_one_of_a_replica_is_another_replicas(own_cluster: Cluster) -> None:
     cluster = own_cluster
+    first_port = cluster.service_ports[0]
     port = int(cluster.variables["BIREME_ROUTER_ADDRESS"].rpartition(":")[2])
     with (
         closing(socket.create_server(("127.0.0.1", port))),
-        closing(socket.create_server(("127.0.0.1", FIRST_PORT))),
+        closing(socket.create_server(("127.0.0.1", first_port))),
     ):
         serve(cluster, "--replicas=1")
         (replica,) = ready(cluster, 1)
-        assert replica["port"] != FIRST_PORT
+        assert replica["port"] != first_port
         assert replica["number"] > 1
         cluster.until(lambda: router(cluster).get("problem"))
         assert f"127.0.0.1:{port} is taken by another program" in cluster.bireme("status").stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import socket
 import ssl
 import subprocess
@@ -16,8 +15,6 @@ from urllib.parse import urlsplit
 import pytest
 from tests.support.cluster import Cluster, virtual_nodes
 from tests.support.serving import listening_router, ready, router, shown, steady_load
-
-FIRST_PORT = 20_000 + os.getpid() % 49 * 200
 
 SERVER = """#!{python} -IS
 import base64, hashlib, http.server, os, signal, time
@@ -86,7 +83,6 @@ def cluster(files: Path) -> Iterator[Cluster]:
         "BIREME_ROUTER_WORKERS": "1",
         "BIREME_ROUTER_TLS_CERTIFICATE": str(files / "cert.pem"),
         "BIREME_ROUTER_TLS_KEY": str(files / "key.pem"),
-        "BIREME_SERVICES_PORTS": f"{FIRST_PORT}-{FIRST_PORT + 199}",
     }
     with made.running() as running:
         script = running.script(SERVER.format(python=running.python), "chat.py")

@@ -12,6 +12,7 @@ import pwd
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -30,6 +31,7 @@ from bireme.runtime.service import BREACH
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120.0
+_PORTS, _PORTS_EACH = range(20_000, 30_000), 100
 _OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "BIREME_", "PMI_")
 
 
@@ -59,8 +61,14 @@ class Cluster:
         self.owner = owner
         self.up_in: list[str] = []
         """Words before those that start it: a program that makes the world it is to live in."""
-        self.variables = {"BIREME_ROUTER_ADDRESS": "127.0.0.1:0", "BIREME_TELEMETRY_GATHER": "off"}
-        """Settings of the daemon, as variables. Many clusters run on this machine at once, each with its own router."""
+        self._claim, self.service_ports = _claimed_ports()
+        self.variables = {
+            "BIREME_ROUTER_ADDRESS": "127.0.0.1:0",
+            "BIREME_TELEMETRY_GATHER": "off",
+            "BIREME_SERVICES_PORTS": f"{self.service_ports[0]}-{self.service_ports[-1]}",
+        }
+        """Settings of the daemon, as variables. Many clusters run on this machine at once, each with its own router and
+        with ports for its services that no other has."""
         self.folder = Path(tempfile.mkdtemp(prefix="bireme-"))
         self.home = self.folder / "home"
         self.work = self.folder / "work"
@@ -146,6 +154,7 @@ class Cluster:
         self._until_gone(signal.SIGKILL)
         log = _read(str(self.home / "log" / "daemon.log")).decode(errors="replace")
         left += [line for line in log.splitlines() if BREACH in line]
+        self._claim.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         return left
 
@@ -267,6 +276,21 @@ class Cluster:
         except OSError:
             return ""
         return "\n--- daemon.log\n" + "\n".join(text.splitlines()[-lines:])
+
+
+def _claimed_ports() -> tuple[socket.socket, range]:
+    """Ports for services' replicas, and what keeps other tests' clusters from them while it is open: a name that the
+    kernel gives to one process of the machine at a time."""
+    for number in range(0, len(_PORTS), _PORTS_EACH):
+        ports = _PORTS[number : number + _PORTS_EACH]
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0bireme-tests/services.ports/{ports[0]}")
+        except OSError:
+            claim.close()
+        else:
+            return claim, ports
+    raise AssertionError("so many clusters at once: no ports are left for their services")
 
 
 def _identity(user: str | None, gid: int | None = None, groups: Sequence[int] = ()) -> dict[str, Any]:

@@ -86,6 +86,7 @@ def test_ping_says_which_cluster_it_is(api: Running) -> None:
         "unconfined": {},
         "router": {"url": "http://router:8600"},
         "telemetry": {},
+        "findings": {},
     }
 
 
