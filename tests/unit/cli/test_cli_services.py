@@ -247,6 +247,19 @@ def test_show_tells_of_a_crash_with_its_code_and_last_lines(
     assert "  | line 99\n" in capsys.readouterr().out
 
 
+def test_a_replica_that_was_ended_for_its_probe_has_no_exit_code_to_tell(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = {"replica": 1, "revision": 1, "job_id": 0, "at": NOW - 5, "exit_code": 0, "exit_signal": 0}
+    dead, failed = "it is dead: startup probe: no answer within 1 s", "it could not be started"
+    crashes = [ended | {"why": dead}, ended | {"why": failed, "exit_code": 3}]
+    shows(daemon, record(state="CRASHING", ready=0, crashes=crashes, replicas=[]))
+    assert service.main(["show", "chat"]) == 0
+    told = capsys.readouterr().out
+    assert f"{dead}\n" in told
+    assert f"{failed} (exit code 3)\n" in told
+
+
 def test_show_as_json_has_what_tools_need(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     shows(daemon, record())
     assert service.main(["show", "chat", "--json"]) == 0

@@ -137,7 +137,7 @@ def _crashes(service: Record, now: float, tails: Tails) -> Iterator[str]:
     for crash in reversed(service["crashes"][-_CRASHES:]):
         ago = format_elapsed(max(0, int(now - crash["at"])))
         told = "exit code" in crash["why"] or crash["exit_signal"]
-        code = "" if told else f" (exit code {crash['exit_code']})"
+        code = "" if told or not crash["exit_code"] else f" (exit code {crash['exit_code']})"  # 0: Bireme ended it
         who = f"replica {crash['replica']} (revision {crash['revision']}"
         job = f", job {crash['job_id']}" if crash["job_id"] else ""
         yield f"{who}{job}) {ago} ago: {crash['why']}{code}"
