@@ -8,28 +8,25 @@ how many jobs met the same fault on the same GPU.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from math import inf
 from typing import Any
 
+from bireme.api.befallen import AFTER_S, BEFORE_S, Stay, befallen, machines_of
+from bireme.api.known import Sources
 from bireme.core.diagnosis.model import Line
 from bireme.core.diagnosis.records import Start, latest_start, lines_of_outcome, lines_of_start
 from bireme.core.model.events import StepCreated
 from bireme.core.model.jobs import Outcome
 from bireme.core.model.resources import ExitStatus
 from bireme.evidence.wire import line_data
-from bireme.ports import Happened, HistoryQuery, Holding, Series, SeriesError, Store
+from bireme.ports import Happened, HistoryQuery, Series, SeriesError, Store
 from bireme.slurm.filenames import FilenameValues, expand_filename
 
 MOST_OUTPUTS = 2_000
 """Files: a gang of a thousand ranks may have one for each stream of each."""
 MOST_LINES = 2_000
-_BEFORE_S, _AFTER_S = 5.0, 60.0
-"""So much beside a job's life is looked at for what is its own."""
-_LATE_S = 2.0
-"""A fault that nobody held the GPU at is that of the job that had it until then."""
 _OF_LATE_S = 30 * 86_400.0
 """So long ago a fault of the same GPU in another job still says something about the GPU."""
 _NOWHERE = ("", "none", "/dev/null")
@@ -51,20 +48,6 @@ class Whose:
     std_err: str
     work_dir: str
     record: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Where things are known from."""
-
-    store: Store
-    series: Series | None
-    no_series: str
-    """Why there is none."""
-    gpu_names: Mapping[str, str]
-    """By UUID."""
-    machines: Mapping[str, str]
-    """By node: what its machine is called."""
 
 
 def evidence_of(whose: Whose, sources: Sources, now: float) -> dict[str, Any]:
@@ -124,38 +107,12 @@ def _faults(whose: Whose, start: Start | None, sources: Sources, series: Series,
     if began is None:
         return []
     ended = start.ended_at if start is not None else whose.record.get("end_time")
-    span = float(began) - _BEFORE_S, (float(ended) if ended is not None else now) + _AFTER_S
-    held = series.holdings(job_id=whose.job_id, start=span[0], end=span[1])
+    end = float(ended) if ended is not None else now
     nodes = set(start.allocation.node_names) if start is not None and start.allocation is not None else set()
-    machines = nodes | {sources.machines[node] for node in nodes if node in sources.machines}
-    mine = f"{whose.job_id}."
-    happened = series.happenings(task_prefix=mine, uuids={"", *(one.uuid for one in held)}, start=span[0], end=span[1])
-    holders = {uuid: series.holdings(uuid=uuid, start=span[0], end=span[1]) for uuid in {one.uuid for one in held}}
-    told = [one for one in happened if _concerns(one, whose.job_id, holders, machines, span)]
-    met = _met_by_others(series, {one.uuid for one in told if one.uuid}, whose.job_id, span[1])
+    stay = Stay(float(began), end, machines_of(nodes, sources.machines))
+    told = befallen(series, whose.job_id, [stay], (stay.start - BEFORE_S, end + AFTER_S))
+    met = _met_by_others(series, {one.uuid for one in told if one.uuid}, whose.job_id, end + AFTER_S)
     return [_line_of(one, sources.gpu_names, met) for one in told]
-
-
-def _concerns(
-    one: Happened,
-    job_id: int,
-    holders: Mapping[str, Sequence[Holding]],
-    machines: Collection[str],
-    span: tuple[float, float],
-) -> bool:
-    """Of its own processes; of a whole GPU while it had it; of its nodes as a whole, while it ran."""
-    if one.task:
-        return one.task.startswith(f"{job_id}.")
-    if not one.uuid:
-        return one.node in machines and not one.pid and span[0] + _BEFORE_S <= one.at <= span[1] - _AFTER_S + _LATE_S
-    had = [each for each in holders.get(one.uuid, ()) if each.start <= one.at <= _end_of(each)]
-    if not had:
-        had = [each for each in holders.get(one.uuid, ()) if _end_of(each) <= one.at <= _end_of(each) + _LATE_S]
-    return any(each.job_id == job_id and not each.shared for each in had)
-
-
-def _end_of(holding: Holding) -> float:
-    return holding.end if holding.end is not None else inf
 
 
 def _met_by_others(series: Series, uuids: Collection[str], job_id: int, end: float) -> dict[tuple[str, str, int], int]:

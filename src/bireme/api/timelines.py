@@ -7,11 +7,13 @@ Invariant: what is missing (no telemetry, an old story) is said in `absent`, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from bireme.api import measured
+from bireme.api.befallen import LATE_S, Stay, befallen, machines_of
+from bireme.api.known import Sources
 from bireme.core.model.finding.findings import Finding, Gravity
 from bireme.core.telemetry import lanes as curve_lanes
 from bireme.core.telemetry.curves import Curve, plain
@@ -19,6 +21,7 @@ from bireme.core.telemetry.telling import Run, Told, told_by_runs, told_by_story
 from bireme.core.telemetry.timeline import Lane, Mark, Span, Timeline, Tone, laid_out, waiting_lane
 from bireme.core.telemetry.waiting import Waited
 from bireme.ports import Happened, HistoryQuery, Series, SeriesError, Store
+from bireme.slurm.hostlist import expand
 
 MOST_POINTS = 2_000
 MOST_MARKS = 2_000
@@ -63,21 +66,16 @@ class Whose:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Where things are known from. `hides_reservations`: from who asks, but for those of jobs of his own."""
+class Waits:
+    """What is known of waiting besides what was written down. `hides_reservations`: from who asks, but for those of
+    jobs of his own."""
 
-    store: Store
-    series: Series | None
-    no_series: str
-    """Why there is none."""
-    waits_now: Callable[[int], Waited | None]
-    gpu_names: dict[str, str]
-    """By UUID."""
+    now: Callable[[int], Waited | None]
     hides_reservations: bool = False
 
 
 def timeline_of(
-    whose: Whose, sources: Sources, now: float, points: int, logged: curve_lanes.Logged | None = None
+    whose: Whose, sources: Sources, waits: Waits, now: float, points: int, logged: curve_lanes.Logged | None = None
 ) -> dict[str, Any]:
     """For JSON: the timeline, and how far each output had come when. `logged`: what its program did, for who may see
     that."""
@@ -103,9 +101,9 @@ def timeline_of(
         absent.append(f"No reasons, faults or curves: {sources.no_series}.")
     else:
         try:
-            lanes.insert(1, _reasons(whose, told, sources, sources.series, absent))
+            lanes.insert(1, _reasons(whose, told, waits, sources.series, absent))
             curves = _curves(whose, told, sources.series, base, points, end)
-            lanes.append(_faults(whose, sources, sources.series, base, end))
+            lanes.append(_faults(whose, told, sources, sources.series, base, end))
             lanes += curve_lanes.lanes_of(curves, sources.gpu_names)
         except SeriesError as error:
             absent.append(f"What was measured cannot be read: {error}.")
@@ -128,7 +126,7 @@ def _told(whose: Whose, store: Store) -> tuple[Told, list[str]]:
         return told if told.states else _now_alone(whose), ["The beginning of its story is no longer in the journal."]
     runs = [
         Run(record["submit_time"], record.get("start_time"), record["end_time"], record["state"],
-            record.get("node_list") or "")
+            record.get("node_list") or "", tuple(expand(record.get("node_list") or "")))
         for record in mine
     ]  # fmt: skip
     return told_by_runs(runs), [
@@ -143,18 +141,19 @@ def _now_alone(whose: Whose) -> Told:
     if began is not None:
         told.states.append(Span(began, None, "runs", "run"))
         told.places.append(Span(began, None, whose.nodes, "run"))
+        told.hosts.append(tuple(expand(whose.nodes)))
     return told
 
 
-def _reasons(whose: Whose, told: Told, sources: Sources, series: Series, absent: list[str]) -> Lane:
+def _reasons(whose: Whose, told: Told, known: Waits, series: Series, absent: list[str]) -> Lane:
     waits = series.waits(whose.job_id)
     if whose.array_job_id not in (None, whose.job_id):
         assert whose.array_job_id is not None
         waits = [*series.waits(whose.array_job_id), *waits]
-    current = sources.waits_now(whose.job_id)
+    current = known.now(whose.job_id)
     if current is not None and current.start not in {one.start for one in waits}:
         waits.append(current)
-    if sources.hides_reservations and not whose.is_own:
+    if known.hides_reservations and not whose.is_own:
         waits = [Waited(one.job_id, one.start, one.end, tuple(map(_without_reservation, one.reasons))) for one in waits]
     lane = waiting_lane(told.waiting, waits)
     waited = sum((span.end if span.end is not None else span.start) - span.start for span in told.waiting)
@@ -192,14 +191,14 @@ def _unmeasured(told: Told, curves: Sequence[Curve]) -> list[str]:
     return []
 
 
-def _faults(whose: Whose, sources: Sources, series: Series, base: Timeline, end: float) -> Lane:
-    held = series.holdings(job_id=whose.job_id, start=base.start, end=end)
-    happened = series.happenings(
-        task_prefix=f"{whose.job_id}.", uuids={one.uuid for one in held}, start=base.start, end=end
-    )
-    mine = [one for one in happened if one.task.startswith(f"{whose.job_id}.") or _while_held(one, held)]
-    marks = tuple(_fault(one, sources.gpu_names) for one in mine[-MOST_MARKS:])
-    return Lane("faults", "faults", marks=marks)
+def _faults(whose: Whose, told: Told, sources: Sources, series: Series, base: Timeline, end: float) -> Lane:
+    stays = [
+        Stay(place.start, place.end, machines_of(hosts, sources.machines))
+        for place, hosts in zip(told.places, told.hosts, strict=True)
+    ]
+    mine = befallen(series, whose.job_id, stays, (base.start, end + LATE_S))
+    marks = (_fault(one, whose, sources.gpu_names, end) for one in mine[-MOST_MARKS:])
+    return Lane("faults", "faults", marks=tuple(marks))
 
 
 def _wrong(whose: Whose, base: Timeline) -> Lane:
@@ -212,19 +211,14 @@ def _wrong(whose: Whose, base: Timeline) -> Lane:
     return Lane("findings", "what is wrong", spans=spans)
 
 
-def _while_held(happened: Happened, held: Sequence[Any]) -> bool:
-    return any(
-        one.uuid == happened.uuid and one.start <= happened.at and (one.end is None or happened.at <= one.end)
-        for one in held
-    )
-
-
-def _fault(happened: Happened, names: dict[str, str]) -> Mark:
-    """Of a process that is not the job's own no more is told than that there is one."""
+def _fault(happened: Happened, whose: Whose, names: Mapping[str, str], end: float) -> Mark:
+    """Of a process that is not the job's own no more is told than that there is one, and what a kernel said of its
+    whole node to the job's owner alone. What came a moment after the end stands at it."""
     words, tone = _FAULTS.get(happened.kind, (happened.kind, "bad"))
     gpu = names.get(happened.uuid, happened.uuid or happened.node)
-    more = happened.text if happened.kind != "stray" else ""
-    return Mark(happened.at, words.format(code=happened.code, gpu=gpu, node=happened.node), tone, more)
+    is_others = happened.kind == "stray" or (not happened.task and not happened.uuid and not whose.reads_run)
+    text = words.format(code=happened.code, gpu=gpu, node=happened.node)
+    return Mark(min(happened.at, end), text, tone, "" if is_others else happened.text)
 
 
 def _plain(timeline: Timeline, whose: Whose, curves: Sequence[Curve]) -> dict[str, Any]:

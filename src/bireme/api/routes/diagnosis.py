@@ -14,24 +14,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bireme.agent.system.identity import Identity
-from bireme.api import listing, testimony
-from bireme.api.measured import NOT_MEASURED
+from bireme.api import known, listing, testimony
 from bireme.api.owner_reading import UnreadError, read_as_owner
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes
 from bireme.api.serving.peers import is_gone
-from bireme.api.targets import one_target
-from bireme.api.testimony import Sources, Whose
+from bireme.api.testimony import Whose
 from bireme.commands.scancel import label
 from bireme.core.diagnosis.judging import judge
 from bireme.core.diagnosis.model import Line
-from bireme.core.jobs import requests
 from bireme.core.model.refusals import Refusal, Why
 from bireme.evidence.answers import answer_of, with_ends
 from bireme.evidence.rulebook import Loaded, load
 from bireme.evidence.searching import Searcher
 from bireme.evidence.wire import clues_from, line_from
-from bireme.ports import HistoryQuery
 
 routes = Routes("diagnosis")
 
@@ -53,7 +49,7 @@ async def show_evidence(api: Context, request: Request) -> Response:
     a failed one if there is one; `left_out` says how many more there are.
     """
     whose, left_out = await _found(api, request)
-    sources = await _sources(api)
+    sources = await known.sources(api)
     told = await api.in_thread(request, partial(testimony.evidence_of, whose, sources, api.now()))
     return answer({**told, "rules": api.service.rules(), "left_out": left_out, "now": api.now()})
 
@@ -68,7 +64,7 @@ async def show_diagnosis(api: Context, request: Request) -> Response:
     masked.
     """
     whose, left_out = await _found(api, request)
-    told = await api.in_thread(request, partial(testimony.evidence_of, whose, await _sources(api), api.now()))
+    told = await api.in_thread(request, partial(testimony.evidence_of, whose, await known.sources(api), api.now()))
     problems, read = [*told["absent"]], {}
     rules = api.service.rules()
     try:
@@ -93,8 +89,8 @@ def _judged(
 ) -> dict[str, Any]:
     book = loaded.book()
     with Searcher(book) as searcher:
-        known = [clue for line in lines for clue in searcher.clues(Line(**line))]
-    clues = [*known, *clues_from(read.get("clues"), book)]
+        of_daemon = [clue for line in lines for clue in searcher.clues(Line(**line))]
+    clues = [*of_daemon, *clues_from(read.get("clues"), book)]
     ends = [line for each in read.get("ends") or () if (line := line_from(each, ("output",))) is not None]
     said = [text[:500] for text in read.get("problems") or () if isinstance(text, str)]
     diagnosis = with_ends(judge(clues, book.causes), ends)
@@ -102,18 +98,11 @@ def _judged(
 
 
 async def _found(api: Context, request: Request) -> tuple[Whose, int]:
-    caller, target = api.caller(request), one_target(request.path_params["job"])
-    try:
-        jobs = requests.find(api.cluster.state, target)
-        records = listing.records_of(api.cluster.state, jobs, api.now(), [*_FIELDS.split(","), "account"])
-    except Refusal:
-        query = HistoryQuery(jobs=((target.job_id, target.task_id),))
-        records = await api.in_thread(request, partial(api.archive.finished, query))
-    seen = [record for record in records if api.sees(caller, record["user_id"], record.get("account") or "")]
-    if not seen:
-        raise Refusal(Why.INVALID_JOB_ID)
+    jobs, seen = await known.found(api, request)
+    if jobs:
+        seen = list(listing.records_of(api.cluster.state, jobs, api.now(), _FIELDS.split(",")))
     seen.sort(key=lambda record: (_rank(record["state"]), -record["job_id"]))
-    if not caller.may_change(seen[0]["user_id"]):
+    if not api.caller(request).may_change(seen[0]["user_id"]):
         raise Refusal(Why.ACCESS_DENIED, _PRIVATE)
     return _whose(seen[0]), len(seen) - 1
 
@@ -137,18 +126,4 @@ def _whose(record: dict[str, Any]) -> Whose:
         std_err=record.get("std_err") or "",
         work_dir=record.get("work_dir") or "",
         record=record,
-    )
-
-
-async def _sources(api: Context) -> Sources:
-    telemetry = api.service.telemetry()
-    machines = {node.name: node.hostname or node.name for node in api.cluster.state.config.nodes}
-    if telemetry is None:
-        return Sources(store=api.archive, series=None, no_series=NOT_MEASURED, gpu_names={}, machines=machines)
-    return Sources(
-        store=api.archive,
-        series=telemetry.series,
-        no_series=telemetry.problem or "the store of what was measured is being opened",
-        gpu_names={gpu.uuid: f"{gpu.node} GPU {gpu.index}" for gpu in await telemetry.gpus()},
-        machines=machines,
     )

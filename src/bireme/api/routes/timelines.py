@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bireme.api import listing, timelines
+from bireme.api import known, listing, timelines
 from bireme.api.logged import logged_by
-from bireme.api.measured import NOT_MEASURED
 from bireme.api.problems import answer
 from bireme.api.routes.findings import Reader
 from bireme.api.routing import Context, Routes, number
-from bireme.api.targets import one_target
-from bireme.api.timelines import Sources, Whose
+from bireme.api.timelines import Waits, Whose
 from bireme.commands.scancel import label
 from bireme.core.findings.concerning import concerning
-from bireme.core.jobs import requests
 from bireme.core.model.finding.findings import Finding
 from bireme.core.model.jobs import Finished, Pending
-from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.model.refusals import Caller
 from bireme.core.telemetry.lanes import Logged
-from bireme.ports import HistoryQuery
 
 routes = Routes("telemetry")
 
@@ -48,13 +43,13 @@ async def show_timeline(api: Context, request: Request) -> Response:
     found, left_out = await _found(api, request)
     found.sort(key=lambda whose: [int(part) for part in re.findall(r"\d+", whose.job)])
     points = int(min(max(number(request, "points", 600.0), 1.0), timelines.MOST_POINTS))
-    sources = await _sources(api, request)
+    sources, waits = await known.sources(api), _waits(api, request)
     now = api.now()
 
     logged = await asyncio.gather(*(_logged(api, whose) for whose in found))
 
     def made() -> list[dict[str, Any]]:
-        return [timelines.timeline_of(whose, sources, now, points, run) for whose, run in zip(found, logged)]
+        return [timelines.timeline_of(whose, sources, waits, now, points, run) for whose, run in zip(found, logged)]
 
     return answer({"timelines": await api.in_thread(request, made), "left_out": left_out, "now": now})
 
@@ -68,12 +63,8 @@ async def _logged(api: Context, whose: Whose) -> Logged | None:
 
 async def _found(api: Context, request: Request) -> tuple[list[Whose], int]:
     """Records that the caller may see."""
-    caller, target = api.caller(request), one_target(request.path_params["job"])
-    state = api.cluster.state
-    try:
-        jobs = [job for job in requests.find(state, target) if api.sees(caller, job.spec.owner.uid, job.spec.account)]
-    except Refusal:
-        jobs = []
+    caller, state = api.caller(request), api.cluster.state
+    jobs, past = await known.found(api, request)
     jobs.sort(key=lambda job: (isinstance(job.phase, Finished), isinstance(job.phase, Pending), -job.id))
     records = listing.records_of(state, jobs[:MOST_RECORDS], api.now(), _FIELDS.split(","))
     if jobs:
@@ -83,13 +74,8 @@ async def _found(api: Context, request: Request) -> tuple[list[Whose], int]:
                  for job in jobs]  # fmt: skip
         told = [_whose(record, end, caller, wrong) for record, end, wrong in zip(records, ends, found)]
         return told, len(jobs) - len(records)
-    query = HistoryQuery(jobs=((target.job_id, target.task_id),))
-    past = await api.in_thread(request, partial(api.archive.finished, query))
-    seen = [record for record in past if api.sees(caller, record["user_id"], record.get("account") or "")]
-    if not seen:
-        raise Refusal(Why.INVALID_JOB_ID)
-    return [_whose(record, record["end_time"], caller) for record in seen[:MOST_RECORDS]], max(
-        0, len(seen) - MOST_RECORDS
+    return [_whose(record, record["end_time"], caller) for record in past[:MOST_RECORDS]], max(
+        0, len(past) - MOST_RECORDS
     )
 
 
@@ -120,19 +106,9 @@ def _outputs(record: dict[str, Any]) -> dict[str, str]:
     return found | ({"err": err} if err and err != out else {})
 
 
-async def _sources(api: Context, request: Request) -> Sources:
+def _waits(api: Context, request: Request) -> Waits:
     telemetry = api.service.telemetry()
-    if telemetry is None:
-        return Sources(
-            store=api.archive, series=None, no_series=NOT_MEASURED, waits_now=lambda job_id: None, gpu_names={}
-        )
-    names = {gpu.uuid: f"{gpu.node} GPU {gpu.index}{' ' + gpu.profile if gpu.parent else ''}"
-             for gpu in await telemetry.gpus()}  # fmt: skip
-    return Sources(
-        store=api.archive,
-        series=telemetry.series,
-        no_series=telemetry.problem or "the store of what was measured is being opened",
-        waits_now=telemetry.waits_now,
-        gpu_names=names,
+    return Waits(
+        now=telemetry.waits_now if telemetry is not None else lambda job_id: None,
         hides_reservations=api.viewer(api.caller(request)).hidden("reservations"),
     )

@@ -40,6 +40,8 @@ class Run:
     ended_at: float
     state: str
     nodes: str
+    hosts: tuple[str, ...] = ()
+    """The same, one by one."""
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class Told:
 
     states: list[Span] = field(default_factory=list)
     places: list[Span] = field(default_factory=list)
+    hosts: list[tuple[str, ...]] = field(default_factory=list)
+    """Of each of `places` all nodes."""
     steps: list[Span] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     checkpoints: list[Mark] = field(default_factory=list)
@@ -100,6 +104,7 @@ class _Teller:
     def place(self, allocation: Allocation, at: float) -> None:
         self._close(self.told.places, at)
         self.told.places.append(Span(at, None, _named(allocation.node_names), "run", _resources(allocation)))
+        self.told.hosts.append(tuple(allocation.node_names))
 
     def free(self, at: float) -> None:
         """Nothing of it is left: it holds nothing."""
@@ -370,6 +375,7 @@ def told_by_runs(runs: Sequence[Run]) -> Told:
             told.states.append(Span(run.started_at, run.ended_at, _RUNS, "run"))
             told.marks.append(Mark(run.started_at, "started", "good"))
             told.places.append(Span(run.started_at, run.ended_at, run.nodes, "run"))
+            told.hosts.append(run.hosts)
         bad = run.state not in ("COMPLETED", "CANCELLED")
         told.marks.append(Mark(run.ended_at, f"over: {run.state}", "bad" if bad else "note"))
     return told

@@ -80,7 +80,7 @@ def test_all_starts_of_a_requeued_job_are_on_one_axis() -> None:
     told = story(world, "again")
     assert len(told.starts) == 3
     assert marks(told).count("requeued") == 2
-    assert len(told.places) == 3
+    assert len(told.places) == len(told.hosts) == 3
     assert all(one.end is not None and one.end <= other.start for one, other in pairwise(told.states))
 
 
