@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from bireme import __version__
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures, tell_hardware
-from bireme.core.telemetry.exposition import Page
 from bireme.core.telemetry.metrics import BY_NAME
+from bireme.exposition import Page
 from bireme.gather.messages import Device, Round
 
 FRESH_S = 90.0

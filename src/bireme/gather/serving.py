@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from bireme.core.telemetry.exposition import MEDIA
+from bireme.exposition import MEDIA
 from bireme.gather.address import PortError, address_of
 
 log = logging.getLogger("bireme.gather")

@@ -9,8 +9,9 @@ Invariant: what is in flight and waits is read from the board, and so is true wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
 
+from bireme.exposition import Page
 from bireme.router.board import Board
 from bireme.router.inner import Did, replica_name, service_name
 from bireme.router.messages import BUCKETS_S, STATUS_CLASSES, Counts, Load, ReplicaLoad, ServiceLoad, Table
@@ -130,76 +131,57 @@ class Loads:
 
     def numbers(self, table: Table, board: Board, cells: Cells, connections: list[int]) -> str:
         """What Prometheus reads. `connections`: of clients, by worker."""
-        samples = _Samples()
-        samples.add("bireme_router_table_serial", "gauge", "The table that is gone by.", {}, table.serial)
-        samples.add("bireme_router_workers", "gauge", "Worker processes.", {}, len(connections))
+        page = Page()
+        page.tell("bireme_router_table_serial", "gauge", "The table that is gone by.", [({}, table.serial)])
+        page.tell("bireme_router_workers", "gauge", "Worker processes.", [({}, len(connections))])
         what = "Clients' connections, a second ago at most."
-        samples.add("bireme_router_connections", "gauge", what, {}, sum(connections))
+        page.tell("bireme_router_connections", "gauge", what, [({}, sum(connections))])
         what = "Requests that could not be read."
-        samples.add("bireme_router_unread_requests_total", "counter", what, {}, self.unread)
+        page.tell("bireme_router_unread_requests_total", "counter", what, [({}, self.unread)])
         for service in table.services:
-            self._numbers_of(service.name, [each.id for each in service.replicas], board, cells, samples)
-        return samples.text()
+            self._numbers_of(service.name, [each.id for each in service.replicas], board, cells, page)
+        return page.text()
 
-    def _numbers_of(self, name: str, ids: list[str], board: Board, cells: Cells, samples: _Samples) -> None:
-        total = self._services[name]
-        labels = {"service": name}
+    def _numbers_of(self, name: str, ids: list[str], board: Board, cells: Cells, page: Page) -> None:
+        total, labels = self._services[name], {"service": name}
         queued = board.total(cells[service_name(name)])
-        samples.add("bireme_service_queued", "gauge", "Requests that wait for a replica.", labels, queued)
-        samples.add("bireme_service_arrived_total", "counter", "Requests that came.", labels, total.arrived)
-        samples.add("bireme_service_refused_total", "counter", "Requests refused by the router.", labels, total.refused)
+        page.tell("bireme_service_queued", "gauge", "Requests that wait for a replica.", [(labels, queued)])
+        page.tell("bireme_service_arrived_total", "counter", "Requests that came.", [(labels, total.arrived)])
+        what = "Requests refused by the router."
+        page.tell("bireme_service_refused_total", "counter", what, [(labels, total.refused)])
         counts = total.tally.counts()
-        samples.histogram("bireme_service_latency_seconds", "From a head to its answer's end.", labels, counts)
+        _histogram(page, "bireme_service_latency_seconds", _TO_THE_END, labels, counts.latency, counts.latency_sum_s)
         for replica in ids:
             where = {"service": name, "replica": replica}
             cell = cells.get(replica_name(replica))
             in_flight = board.total(cell) if cell is not None else 0
-            samples.add("bireme_replica_in_flight", "gauge", "Requests in flight.", where, in_flight)
-            samples.of_counts(where, self._replicas[name][replica].tally.counts())
+            page.tell("bireme_replica_in_flight", "gauge", "Requests in flight.", [(where, in_flight)])
+            _tell_counts(page, where, self._replicas[name][replica].tally.counts())
 
 
-class _Samples:
-    """Prometheus' text, family by family."""
-
-    def __init__(self) -> None:
-        self._families: dict[str, list[str]] = {}
-
-    def add(self, name: str, kind: str, what: str, labels: dict[str, str], value: float) -> None:
-        family = self._families.setdefault(name, [f"# HELP {name} {what}", f"# TYPE {name} {kind}"])
-        family.append(f"{name}{_labels(labels)} {value}")
-
-    def of_counts(self, labels: dict[str, str], counts: Counts) -> None:
-        for status, count in zip(STATUS_CLASSES, counts.requests, strict=True):
-            what = "Requests that ended, by class of status."
-            self.add("bireme_replica_requests_total", "counter", what, labels | {"status": status}, count)
-        self.histogram("bireme_replica_latency_seconds", "From a head to its answer's end.", labels, counts)
-        self.histogram("bireme_replica_ttfb_seconds", "To an answer's first byte.", labels, counts, is_ttfb=True)
-        self.add("bireme_replica_received_bytes_total", "counter", "Of requests' bodies.", labels, counts.bytes_in)
-        self.add("bireme_replica_sent_bytes_total", "counter", "Of answers' bodies.", labels, counts.bytes_out)
-
-    def histogram(self, name: str, what: str, labels: dict[str, str], counts: Counts, *, is_ttfb: bool = False) -> None:
-        buckets = (counts.ttfb if is_ttfb else counts.latency) or (0,) * (len(BUCKETS_S) + 1)
-        family = self._families.setdefault(name, [f"# HELP {name} {what}", f"# TYPE {name} histogram"])
-        for bound, count in zip(_bounds(), buckets, strict=True):
-            family.append(f"{name}_bucket{_labels(labels | {'le': bound})} {count}")
-        family.append(f"{name}_sum{_labels(labels)} {counts.ttfb_sum_s if is_ttfb else counts.latency_sum_s}")
-        family.append(f"{name}_count{_labels(labels)} {buckets[-1]}")
-
-    def text(self) -> str:
-        return "\n".join(line for family in self._families.values() for line in family) + "\n"
+_TO_THE_END = "From a head to its answer's end."
 
 
-def _bounds() -> Iterator[str]:
-    yield from map(str, BUCKETS_S)
-    yield "+Inf"
+def _tell_counts(page: Page, where: dict[str, str], counts: Counts) -> None:
+    """Of a replica."""
+    what = "Requests that ended, by class of status."
+    by_status = zip(STATUS_CLASSES, counts.requests, strict=True)
+    requests = [({**where, "status": status}, count) for status, count in by_status]
+    page.tell("bireme_replica_requests_total", "counter", what, requests)
+    _histogram(page, "bireme_replica_latency_seconds", _TO_THE_END, where, counts.latency, counts.latency_sum_s)
+    what = "To an answer's first byte."
+    _histogram(page, "bireme_replica_ttfb_seconds", what, where, counts.ttfb, counts.ttfb_sum_s)
+    page.tell("bireme_replica_received_bytes_total", "counter", "Of requests' bodies.", [(where, counts.bytes_in)])
+    page.tell("bireme_replica_sent_bytes_total", "counter", "Of answers' bodies.", [(where, counts.bytes_out)])
 
 
-def _labels(labels: dict[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = (f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return "{" + ",".join(pairs) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _histogram(
+    page: Page, name: str, what: str, labels: dict[str, str], counted: Sequence[int], total_s: float
+) -> None:
+    """`counted`: up to each bound, and in all; empty before the first."""
+    buckets = counted or (0,) * (len(BUCKETS_S) + 1)
+    family = page.family(name, "histogram", what)
+    for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), buckets, strict=True):
+        family.add(count, {**labels, "le": bound}, "_bucket")
+    family.add(total_s, labels, "_sum")
+    family.add(buckets[-1], labels, "_count")

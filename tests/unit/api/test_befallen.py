@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from bireme.api.befallen import Stay, befallen, machines_of
+from bireme.api.looking_back.befallen import Stay, befallen, machines_of
 from bireme.ports import Happened, Holding, Series
 
 HELD = Holding(7, 1, "n1", "GPU-a", False, 100.0, 120.0)

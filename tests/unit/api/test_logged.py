@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bireme.api import logged
-from bireme.api.logged import MOST_METRICS, logged_by
+from bireme.api.looking_back import logged
+from bireme.api.looking_back.logged import MOST_METRICS, logged_by
 from bireme.core.model.jobs import Job, JobSpec, Owner, Pending, TrackedRun
 
 

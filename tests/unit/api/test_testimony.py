@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from bireme.api.known import Sources
-from bireme.api.testimony import MOST_OUTPUTS, Whose, evidence_of
+from bireme.api.looking_back.known import Sources
+from bireme.api.looking_back.testimony import MOST_OUTPUTS, Whose, evidence_of
 from bireme.core.model import events as e
 from bireme.core.model.jobs import Outcome
 from bireme.core.model.resources import Allocation, ExitStatus, NodeShare

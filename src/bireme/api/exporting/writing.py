@@ -21,7 +21,7 @@ from bireme.core.model.jobs import HOLDING, ArrayWaiting, Job, Pending, Suspende
 from bireme.core.model.nodes import Health, Node
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.telemetry.exported import tell_hardware
-from bireme.core.telemetry.exposition import Page
+from bireme.exposition import Page
 
 MOST_JOBS = 5_000
 MOST_USERS = 2_000

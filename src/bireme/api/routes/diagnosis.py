@@ -1,4 +1,4 @@
-"""`bireme diagnose`: what the daemon knows of a job's end (`api/testimony`), and what it comes to.
+"""`bireme diagnose`: what the daemon knows of a job's end (`api/looking_back/testimony`), and what it comes to.
 
 The command reads the job's output itself, as its user, and asks for the evidence alone. Over HTTP, and for
 `bireme why`, a process of the owner's reads it (`api/owner_reading`), and the judgement is made here.
@@ -14,12 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bireme.agent.system.identity import Identity
-from bireme.api import known, listing, testimony
+from bireme.api import listing
+from bireme.api.looking_back import known, testimony
+from bireme.api.looking_back.testimony import Whose
 from bireme.api.owner_reading import UnreadError, read_as_owner
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes
 from bireme.api.serving.peers import is_gone
-from bireme.api.testimony import Whose
 from bireme.commands.scancel import label
 from bireme.core.diagnosis.judging import judge
 from bireme.core.diagnosis.model import Line

@@ -17,9 +17,9 @@ from bireme.core.jobs import requests
 from bireme.core.model.refusals import Refusal, Why
 from bireme.core.telemetry.curves import Curve
 from bireme.core.telemetry.exported import sums_by_job
-from bireme.core.telemetry.exposition import MEDIA
 from bireme.core.telemetry.metrics import BY_NAME, METRICS
 from bireme.core.telemetry.subjects import Subject
+from bireme.exposition import MEDIA
 from bireme.ports import HistoryQuery, Series, SeriesError, Telemetry
 
 routes = Routes("telemetry")

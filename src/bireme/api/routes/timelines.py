@@ -1,4 +1,4 @@
-"""`bireme timeline`: one job over time. What is gathered for it, and how, is `api/timelines`."""
+"""`bireme timeline`: one job over time. What is gathered for it, and how, is `api/looking_back/timelines`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bireme.api import known, listing, timelines
-from bireme.api.logged import logged_by
+from bireme.api import listing
+from bireme.api.looking_back import known, timelines
+from bireme.api.looking_back.logged import logged_by
+from bireme.api.looking_back.timelines import Waits, Whose
 from bireme.api.problems import answer
 from bireme.api.routes.findings import Reader
 from bireme.api.routing import Context, Routes, number
-from bireme.api.timelines import Waits, Whose
 from bireme.commands.scancel import label
 from bireme.core.findings.concerning import concerning
 from bireme.core.model.finding.findings import Finding

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bireme.core.telemetry.exposition import Page, labelled
 from bireme.core.telemetry.metrics import About, Metric, about
 from bireme.core.telemetry.subjects import Subject
+from bireme.exposition import Page, labelled
 
 
 @dataclass(frozen=True, slots=True)

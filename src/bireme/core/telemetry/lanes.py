@@ -1,6 +1,6 @@
 """Curves of a job as lanes of its timeline: its GPUs one by one while they are few, together where they are many.
 
-Called by `api/timelines` with what the store of series has. What the GPU's hardware counted (tensor cores,
+Called by `api/looking_back/timelines` with what the store of series has. What the GPU's hardware counted (tensor cores,
 multiprocessors) stands before "util", which is time in which anything at all ran. Pure.
 Invariant: a step in which nothing was measured is NaN, also in a sum: nothing is made up.
 """

@@ -1,8 +1,8 @@
 """One job over time, as a value: lanes of spans, marks and curves over one axis, and what is not known of it.
 
 Made by `timeline` of what others know: the journal's story (`telling`), the trail of reasons, whose GPUs they were,
-what happened to them, curves. `api/timelines` gathers these; the terminal, the page and the SDK show the value. A lane
-is data: whoever knows more of a job (its experiment's metrics) adds a lane.
+what happened to them, curves. `api/looking_back/timelines` gathers these; the terminal, the page and the SDK show the
+value. A lane is data: whoever knows more of a job (its experiment's metrics) adds a lane.
 Pure. Invariant: every span and mark lies on the axis, and a span ends where it is said to end, or is still open.
 """
 

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures, sums_by_job, tell_hardware
-from bireme.core.telemetry.exposition import Page
 from bireme.core.telemetry.metrics import METRICS
 from bireme.core.telemetry.subjects import Subject
+from bireme.exposition import Page
 
 GPU = GpuFigures(
     "n1",

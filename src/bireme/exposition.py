@@ -1,8 +1,8 @@
 """Prometheus' text format, version 0.0.4: families of samples in, one page of text out. Pure.
 
-Filled by `exported` (what machines measure) and `api/exporting` (what the daemon knows); the router lives without the
-core and writes its own. A writer of our own and not prometheus-client: on a page of 1,000 GPUs that takes 14 times as
-long (docs/telemetry.md has the figures).
+Filled by `core/telemetry/exported` (what machines measure), `api/exporting` (what the daemon knows) and `router/loads`
+(what services are asked). Below the core, since the router lives without it. A writer of our own and not
+prometheus-client: on a page of 1,000 GPUs that takes 14 times as long (docs/telemetry.md has the figures).
 OpenMetrics is not offered: its counters must end in `_total`, dcgm-exporter's do not, and their names are what existing
 dashboards ask for.
 

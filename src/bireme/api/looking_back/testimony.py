@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from bireme.api.befallen import AFTER_S, BEFORE_S, Stay, befallen, machines_of
-from bireme.api.known import Sources
+from bireme.api.looking_back.befallen import AFTER_S, BEFORE_S, Stay, befallen, machines_of
+from bireme.api.looking_back.known import Sources
 from bireme.core.diagnosis.model import Line
 from bireme.core.diagnosis.records import Start, latest_start, lines_of_outcome, lines_of_start
 from bireme.core.model.events import StepCreated

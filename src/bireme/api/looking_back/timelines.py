@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bireme.api import measured
-from bireme.api.befallen import LATE_S, Stay, befallen, machines_of
-from bireme.api.known import Sources
+from bireme.api.looking_back.befallen import LATE_S, Stay, befallen, machines_of
+from bireme.api.looking_back.known import Sources
 from bireme.core.model.finding.findings import Finding, Gravity
 from bireme.core.telemetry import lanes as curve_lanes
 from bireme.core.telemetry.curves import Curve, plain

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bireme.core.telemetry.exposition import Page, labelled, number
+from bireme.exposition import Page, labelled, number
 
 
 def test_a_family_is_in_one_piece_whenever_its_samples_come() -> None:
