@@ -15,7 +15,8 @@ from bireme.core.jobs.states import base_state, job_state
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation
 from bireme.core.state.state import State
-from bireme.slurm.records.jobs import job_record, job_records
+from bireme.slurm.records.jobs import job_record
+from bireme.slurm.records.many import Records
 from bireme.slurm.records.steps import batch_step_record, step_record
 from bireme.slurm.variables.allocation import salloc_variables
 from bireme.slurm.variables.cluster import cluster_facts
@@ -126,7 +127,7 @@ def matching(state: State, wanted: Filter, jobs: Iterable[Job] | None = None, no
 
 
 def records_of(state: State, jobs: Iterable[Job], now: float, names: Sequence[str]) -> list[Record]:
-    return job_records(state, jobs, now, names) if names else [job_record(state, job, now) for job in jobs]
+    return Records(names).of(state, jobs, now)
 
 
 def step_records(state: State, job: Job, now: float) -> list[Record]:

@@ -16,10 +16,13 @@ from bireme.api.serving.slices import as_of_now, slices_of
 from bireme.api.targets import NamedJobs, named_jobs
 from bireme.core.model.jobs import Finished
 from bireme.ports import HistoryQuery
+from bireme.slurm.records.many import Records
 
 routes = Routes("history")
 
-Records = list[dict[str, Any]]
+Runs = list[dict[str, Any]]
+_READ = ("job_id", "array_job_id", "array_task_id", "restarts", "user_id", "account")
+"""Fields by which runs are told apart, put in order and shown to whom they may be shown."""
 _MOST_NAMED = 100
 """Damaged records that one answer names."""
 _BEING_WRITTEN_S = 10.0
@@ -47,14 +50,15 @@ async def history(api: Context, request: Request) -> Response:
     `damaged`: a sentence for each record in the store that is not what was written; the others are shown all the same.
     """
     named = named_jobs(request.query_params.get("job", ""))
-    query = _query(request, named)
-    records, damaged = await runs_told(api, request, query, named)
-    if query.with_steps and flag(request, "measured"):
+    query, fields = _query(request, named), fields_of(request)
+    measured = query.with_steps and flag(request, "measured")
+    read = () if measured or not fields else (*fields, *_READ)
+    records, damaged = await runs_told(api, request, query, named, read)
+    if measured:
         await add_measured(api, request, records)
-    fields = fields_of(request)
     kept = {*fields, "steps"} if query.with_steps else set(fields)
 
-    def shown(part: Sequence[dict[str, Any]]) -> Records:
+    def shown(part: Sequence[dict[str, Any]]) -> Runs:
         if not fields:
             return list(part)
         return [{name: value for name, value in record.items() if name in kept} for record in part]
@@ -66,15 +70,18 @@ async def history(api: Context, request: Request) -> Response:
 
 
 async def runs_told(
-    api: Context, request: Request, query: HistoryQuery, named: NamedJobs | None
-) -> tuple[Records, list[str]]:
-    """The runs that the caller may see, oldest first, and which could not be read, in words."""
+    api: Context, request: Request, query: HistoryQuery, named: NamedJobs | None, fields: Sequence[str] = ()
+) -> tuple[Runs, list[str]]:
+    """The runs that the caller may see, oldest first, and which could not be read, in words.
+
+    `fields`: with these at least (and `_READ`); nothing: with all.
+    """
     queue = api.cluster.engine.capabilities.queue
     if queue is not None:
         await queue.catch_up(list(dict.fromkeys(job_id for job_id, _ in query.jobs)))
         await api.cluster.settled()
     # Memory first: what ends while the store is asked is then in both of them, and never in neither.
-    remembered = await _remembered(api, request, query, named)
+    remembered = await _remembered(api, request, query, named, fields)
     stored, damaged = await api.in_thread(request, api.archive.sound_and_damaged, query)
     caller = api.caller(request)
     if damaged and api.viewer(caller).hidden("jobs"):
@@ -123,7 +130,7 @@ def asked_of(named: NamedJobs) -> Iterator[tuple[int, range | None]]:
             yield job_id, tasks
 
 
-def _merged(stored: Records, remembered: Records, *, duplicates: bool) -> Records:
+def _merged(stored: Runs, remembered: Runs, *, duplicates: bool) -> Runs:
     """Each run of a job once, as the store tells it when it does; unless `duplicates`, only the last run."""
     told = {_run(record) for record in stored}
     rest = [record for record in remembered if _run(record) not in told]
@@ -137,7 +144,9 @@ def _run(record: dict[str, Any]) -> tuple[int, int]:
     return record["job_id"], record.get("restarts") or 0
 
 
-async def _remembered(api: Context, request: Request, query: HistoryQuery, named: NamedJobs | None) -> Records:
+async def _remembered(
+    api: Context, request: Request, query: HistoryQuery, named: NamedJobs | None, fields: Sequence[str]
+) -> Runs:
     """Jobs that did not end yet, and those whose end may still be on its way to the disk."""
     now = api.now()
     wanted = listing.Filter(
@@ -149,14 +158,14 @@ async def _remembered(api: Context, request: Request, query: HistoryQuery, named
         jobs=named,
     )
     since = max(now - _BEING_WRITTEN_S, query.start or 0.0)
-    records: Records = []
+    made, records = Records(fields), list[dict[str, Any]]()
     async for part in slices_of(api.turns, request, as_of_now(listing.candidates(api.cluster.state, wanted))):
         state = api.cluster.state
         current = [job for job in part if not isinstance(job.phase, Finished) or job.phase.ended_at >= since]
         for job in listing.matching(state, wanted, current):
             if (query.end is not None and job.submitted_at >= query.end) or job.id not in state.jobs:
                 continue
-            (record,) = listing.records_of(state, [job], now, ())
+            (record,) = made.of(state, [job], now)
             if query.with_steps:
                 record["steps"] = listing.step_records(state, job, now)
             records.append(record)

@@ -31,6 +31,7 @@ from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.resources import ExitStatus
 from bireme.core.state.state import State
 from bireme.ports import HistoryQuery, Order
+from bireme.slurm.records.many import Records
 
 routes = Routes("jobs")
 LONGEST_WAIT_S = 3600.0
@@ -62,14 +63,14 @@ async def list_jobs(api: Context, request: Request) -> Response:
         nodes=words(request, "nodes"),
         jobs=named_jobs(request.query_params.get("job", "")),
     )
-    caller, fields = api.caller(request), fields_of(request)
+    caller, made = api.caller(request), Records(fields_of(request))
 
     def records(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         state = api.cluster.state
         known = [job for job in jobs if job.id in state.jobs]  # meanwhile some may have been forgotten
         found = listing.matching(state, wanted, known)
         seen = [job for job in found if api.sees(caller, job.spec.owner.uid, job.spec.account)]
-        return listing.records_of(state, seen, api.now(), fields)
+        return made.of(state, seen, api.now())
 
     recipe = Recipe(
         "jobs", lambda: as_of_now(listing.candidates(api.cluster.state, wanted)), records, lambda: {"now": api.now()}
@@ -80,12 +81,12 @@ async def list_jobs(api: Context, request: Request) -> Response:
 @routes.get("/v1/jobs/{job}", fields=FILTERS["fields"])
 async def show_job(api: Context, request: Request) -> Response:
     """Show a job: one record, or several for an array or a heterogeneous job."""
-    found, fields = _visible(api, request, one_target(request.path_params["job"])), fields_of(request)
+    found, made = _visible(api, request, one_target(request.path_params["job"])), Records(fields_of(request))
 
     def records(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         state = api.cluster.state
         known = [job for job in jobs if job.id in state.jobs]  # meanwhile some may have been forgotten
-        return listing.records_of(state, known, api.now(), fields)
+        return made.of(state, known, api.now())
 
     return await api.in_slices(request, Recipe("jobs", lambda: as_of_now(found), records, lambda: {"now": api.now()}))
 

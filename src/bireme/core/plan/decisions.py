@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from bireme.core.jobs.components import with_companions
@@ -15,7 +16,7 @@ from bireme.core.jobs.requests import split_events
 from bireme.core.jobs.suspending import cpus_are_free
 from bireme.core.model import events as e
 from bireme.core.model.jobs import ArrayWaiting, Job, Outcome, Pending, Running, Suspended
-from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.model.reasons import Reason, ReasonKind, reason
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.placement.numbers import bits_of
 from bireme.core.plan.outlook import Outlook
@@ -70,8 +71,14 @@ class Resume:
 Decision = Start | StartGang | Preempt | Resume
 
 
-BEHIND = Verdict((reason(ReasonKind.PRIORITY),))
-"""Shared by all jobs that only wait for those before them."""
+@lru_cache(maxsize=4096)
+def without_a_slot(reasons: tuple[Reason, ...]) -> Verdict:
+    """The verdict of jobs for which no slot was found: one object for all that wait for the same."""
+    return Verdict(reasons)
+
+
+BEHIND = without_a_slot((reason(ReasonKind.PRIORITY),))
+"""Of all jobs that only wait for those before them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from bireme.core.model.resources import Allocation
 from bireme.core.placement.needs import part_of
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit
-from bireme.core.plan.decisions import Decision, Start
+from bireme.core.plan.decisions import Decision, Start, without_a_slot
 from bireme.core.plan.expected import ranking_of
 from bireme.core.plan.fitting import Fitting
 from bireme.core.plan.hope import Hope
@@ -174,7 +174,7 @@ class Pass:
             told.update(dict.fromkeys(reasons))
             reasons = tuple(told)
         slots = self.outlook.bookings.get(job.id)
-        self.verdicts[job.id] = Verdict(reasons, slots[0].begin if slots else None, slots[0].shares if slots else ())
+        self.verdicts[job.id] = Verdict(reasons, slots[0].begin, slots[0].shares) if slots else without_a_slot(reasons)
 
     def remember(self, job: Job, partition: PartitionConfig | None) -> None:
         """For the next passes: whether it is worth a look only when something comes free, or always."""

@@ -7,7 +7,7 @@ each field means is said in the package. Invariant: every getter works in every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from math import ceil
 from operator import attrgetter
@@ -132,13 +132,6 @@ def job_record(
             record[name] = get(view)
         return record
     return {name: FIELDS[name](view) for name in fields if name in FIELDS}
-
-
-def job_records(state: State, jobs: Iterable[Job], now: float, fields: Sequence[str]) -> list[dict[str, Any]]:
-    """As `job_record` with these fields, of many jobs: each field is looked up once."""
-    getters = [(name, FIELDS[name]) for name in fields if name in FIELDS]
-    views = (JobView(state, job, now, job.phase) for job in jobs)
-    return [{name: get(view) for name, get in getters} for view in views]
 
 
 # -- identity --------------------------------------------------------------------------------------------------------
