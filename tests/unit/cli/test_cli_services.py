@@ -368,6 +368,17 @@ def test_words_that_make_no_sense_ask_for_nothing(daemon: FakeDaemon, words: lis
     assert not daemon.requests
 
 
+@pytest.mark.parametrize("flag", ["--per-minute", "--at-once"])
+@pytest.mark.parametrize("value", ["0", "-5", "many", "1.5"])
+def test_a_limit_of_a_key_that_is_none_is_told_by_its_flag(
+    daemon: FakeDaemon, capfd: pytest.CaptureFixture[str], flag: str, value: str
+) -> None:
+    with pytest.raises(SystemExit):
+        service.main(["key", "add", "chat", f"{flag}={value}"])
+    assert f"argument {flag}: '{value}': a whole number of at least 1 is meant" in capfd.readouterr().err
+    assert not daemon.requests
+
+
 def test_a_key_is_printed_alone(daemon: FakeDaemon, capfd: pytest.CaptureFixture[str]) -> None:
     daemon.routes["POST /v1/services/chat/keys"] = (200, {"id": "abcd", "key": "bireme-x"})
     assert service.main(["key", "add", "chat", "--per-minute", "60", "--note", "web"]) == 0

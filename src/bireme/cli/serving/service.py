@@ -120,8 +120,8 @@ def _add_keys(verbs: Any) -> None:
     add = kinds.add_parser("add", description="Make a key. It is shown once and not kept.")
     add.add_argument("service", metavar="NAME", help="the service")
     add.add_argument("--note", default="", help="what it is for")
-    add.add_argument("--per-minute", type=int, metavar="N", help="so many requests a minute at most")
-    add.add_argument("--at-once", type=int, metavar="N", help="so many requests at once at most")
+    add.add_argument("--per-minute", type=_limit, metavar="N", help="so many requests a minute at most")
+    add.add_argument("--at-once", type=_limit, metavar="N", help="so many requests at once at most")
     add.set_defaults(run=_add_key)
     listed = kinds.add_parser("list", description="The keys: their names, limits and makers.")
     listed.add_argument("service", metavar="NAME", help="the service")
@@ -131,6 +131,12 @@ def _add_keys(verbs: Any) -> None:
     revoke.add_argument("service", metavar="NAME", help="the service")
     revoke.add_argument("key", metavar="KEY", help="its name, as `list` shows it")
     revoke.set_defaults(run=_revoke_key)
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text[:20]!r}: a whole number of at least 1 is meant; without it no limit")
+    return int(text)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------
@@ -218,7 +224,7 @@ def _told(answer: Record, name: str) -> int:
     if service is None:
         print(f"Service {name} is gone.")
     else:
-        print(f"Service {name}: {pages.standing_text(service)}, revision {service['revision']}")
+        print(f"Service {name}: {pages.standing_text(service)}, revision {service['revision']}", flush=True)
     return 0
 
 

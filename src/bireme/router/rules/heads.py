@@ -326,6 +326,8 @@ def _note_connection(head: Request | Answer, word: bytes) -> None:
 
 
 def _check_request(request: Request) -> None:
+    if request.method == b"CONNECT":  # what follows it is a tunnel to some readers, and a body to others
+        raise HeadError(501, "a service is no proxy: CONNECT is not there")
     request.has_body = request.chunked or request.length > 0
     if request.named:
         request.lines = _without(request.lines, request.named)
@@ -358,7 +360,7 @@ def _check_upgrade(request: Request) -> None:
 def _to_origin_form(request: Request) -> None:
     """`http://HOST/path` becomes `/path`. Raises HeadError."""
     scheme, separator, rest = request.target.partition(b"://")
-    if request.method == b"CONNECT" or not separator or scheme.lower() not in (b"http", b"https"):
+    if not separator or scheme.lower() not in (b"http", b"https"):
         raise HeadError(400, "a request's address begins with a slash")
     end = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
     host, path = rest[:end], rest[end:]
