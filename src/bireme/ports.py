@@ -268,6 +268,14 @@ class KnowsPods(Protocol):
         pod's, or the id of its container."""
 
 
+class MarksNodes(Protocol):
+    """The cluster is others' too: what Bireme keeps its jobs off, others are to be kept off as well."""
+
+    async def keep_out(self, nodes: Mapping[str, str]) -> None:
+        """These nodes, each with the reason, and no others are marked by Bireme; marks of others stay. Raises OSError
+        where the cluster cannot be reached: it is said again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What an engine can do beyond `Engine`: for each port that not every engine has, who answers it, or None.
@@ -286,6 +294,7 @@ class Capabilities:
     guests: TakesGuests | None = None
     pods: KnowsPods | None = None
     publisher: PublishesServices | None = None
+    fencing: MarksNodes | None = None
     beside: AsksBeside | None = None
     """Of its queue's jobs."""
 

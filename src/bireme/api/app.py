@@ -42,6 +42,7 @@ from bireme.api.routes import (
     why,
 )
 from bireme.api.routes.description import describe
+from bireme.api.routes.faults import healings
 from bireme.api.routing import Context, Endpoint, served
 from bireme.api.serving.asides import Asides
 from bireme.api.serving.peers import SCOPE_KEY, Callers
@@ -64,6 +65,7 @@ TABLES = (
     diagnosis.routes,
     experiments.routes,
     findings.routes,
+    healings.routes,
     jobs.routes,
     orders.routes,
     operations.routes,

@@ -351,6 +351,30 @@ class Client:
         """Says that a job's work is saved, as of now: what `bireme checkpoint` says inside a job."""
         self.transport.post(f"/v1/jobs/{job}/checkpoint")
 
+    def healings(self, *, everything: bool = False) -> list[Record]:
+        """What Bireme decided about findings, newest first, as `bireme healings --json` lists it."""
+        return self._list("/v1/healings", "healings", {"all": "1"} if everything else {})
+
+    def healing(self, number: int) -> Record:
+        return dict(self.transport.get(f"/v1/healings/{number}")["healing"])
+
+    def approve_healing(self, number: int, why: str = "") -> Record:
+        """Has a suggestion carried out. For operators."""
+        return dict(self.transport.post(f"/v1/healings/{number}/approve", {"why": why})["healing"])
+
+    def refuse_healing(self, number: int, why: str = "") -> Record:
+        """Says that a suggestion is not to be done. For operators."""
+        return dict(self.transport.post(f"/v1/healings/{number}/refuse", {"why": why})["healing"])
+
+    def undo_healing(self, number: int, why: str = "") -> Record:
+        """Takes back what was done. For operators."""
+        return dict(self.transport.post(f"/v1/healings/{number}/undo", {"why": why})["healing"])
+
+    def fence(self, where: str, reason: str, *, last_too: bool = False) -> Record:
+        """Takes a node (`n1`) or a GPU of one (`n1:gpu2`) out of service. For operators."""
+        asked = {"fence": where, "reason": reason, "last_too": last_too}
+        return dict(self.transport.post("/v1/healings", asked)["healing"])
+
     def dismiss_finding(self, number: int, why: str) -> Record:
         """Says that a finding is nothing: it stays silent until it is gone, or graver. For operators."""
         return dict(self.transport.post(f"/v1/findings/{number}/dismiss", {"why": why})["finding"])

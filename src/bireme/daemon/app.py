@@ -39,7 +39,9 @@ from bireme.daemon.experiments.policy import policy_of
 from bireme.daemon.experiments.reading import RunReader
 from bireme.daemon.experiments.telling import FigureTeller
 from bireme.daemon.files import changed_settings
-from bireme.daemon.idle.hook import Hook
+from bireme.daemon.healing.keeper import HealingKeeper
+from bireme.daemon.healing.policy import healing_policy
+from bireme.daemon.hooks import Hook
 from bireme.daemon.idle.keeper import IdleKeeper
 from bireme.daemon.idle.policy_file import load_policy
 from bireme.daemon.inspection import check_journal_there
@@ -106,6 +108,7 @@ class Daemon:
         self._station: Station | None = None
         self._metrics: KeptPort | None = None
         self._idle: IdleKeeper | None = None
+        self._healing: HealingKeeper | None = None
         self._runs: RunKeeper | None = None
         self._experiments: RunReader | None = None
 
@@ -184,7 +187,7 @@ class Daemon:
         await ending.step("the autoscaler", self._keeper.close(), _STEP_S)
         if self._idle is not None:
             await ending.step("the look at idle GPUs", self._idle.close(), _STEP_S)
-        await ending.step("the look for checkpoints", checkpoints.close(), _STEP_S)
+        await ending.step("the look for checkpoints and faults", self._stop_looking(checkpoints), _STEP_S)
         await ending.step("runs of experiments", figures.close(), _STEP_S)
         publisher.close()
         if self._station is not None:
@@ -206,7 +209,14 @@ class Daemon:
         checkpoints.begin()
         self._idle = self._idle_keeper(runtime)
         await self._idle.begin(idle_policy)
+        self._healing = self._healing_keeper(runtime)
+        await self._healing.begin(healing_policy(self._settings, _partitions(self._loaded)))
         return checkpoints
+
+    async def _stop_looking(self, checkpoints: CheckpointKeeper) -> None:
+        await checkpoints.close()
+        if self._healing is not None:
+            await self._healing.close()
 
     async def _begin_measuring(self, runtime: Runtime, store: Store, exporter: Exporter) -> None:
         """Takes in what gatherers tell, where that is wanted, and shows figures to Prometheus."""
@@ -229,6 +239,7 @@ class Daemon:
         self._router_plan()
         _check_metrics(self._settings)
         policy_of(self._settings)
+        healing_policy(self._settings, _partitions(self._loaded))
 
     def _router_plan(self) -> RouterPlan:
         return RouterPlan.of(self._paths, self._settings)
@@ -269,9 +280,16 @@ class Daemon:
         return Station(runtime, open_series, interval_s, socket_path, plan, outside, naming, past, node_metrics)
 
     def _idle_policy(self, settings: Settings, loaded: Loaded) -> IdlePolicy:
-        cluster = loaded.cluster
-        known = None if cluster is None else {partition.name for partition in cluster.partitions}
-        return load_policy(settings, self._paths.home, known)
+        return load_policy(settings, self._paths.home, _partitions(loaded))
+
+    def _healing_keeper(self, runtime: Runtime) -> HealingKeeper:
+        def hook(what: Callable[[], str], name: str) -> Hook:
+            limit = lambda: float(self._settings.healing_hook_timeout_s)  # noqa: E731
+            return Hook(what, limit, name=name, prefix="BIREME_HEALING_", tries=3)
+
+        program = hook(lambda: self._settings.healing_hook, "healing.hook")
+        address = hook(lambda: self._settings.healing_webhook, "healing.webhook")
+        return HealingKeeper(runtime, (program, address))
 
     def _idle_keeper(self, runtime: Runtime) -> IdleKeeper:
         hook = Hook(lambda: self._settings.idle_hook, lambda: float(self._settings.idle_hook_timeout_s))
@@ -405,6 +423,7 @@ class Daemon:
         _check_metrics(settings)
         loaded = await asyncio.to_thread(load_cluster, settings)
         idle_policy = self._idle_policy(settings, loaded)
+        healing = healing_policy(settings, _partitions(loaded))
         policy = policy_of(settings)
         self._settings = settings
         self._take(loaded)
@@ -420,6 +439,8 @@ class Daemon:
             await self._metrics.move(self._settings.metrics_address)
         if self._idle is not None:
             await self._idle.set_policy(idle_policy)
+        if self._healing is not None:
+            await self._healing.set_policy(healing)
         if self._runs is not None:
             self._runs.reconsider(policy)
         log.info("reconfigured from %s", runtime.state.config.source or "this machine")
@@ -501,3 +522,8 @@ def _serve_locked(paths: Paths, read_settings: ReadSettings, ready: Readiness, l
 
 async def _run(paths: Paths, read_settings: ReadSettings, ready: Readiness, lock: Lock) -> int:
     return await Daemon(paths, read_settings, lock).run(ready)
+
+
+def _partitions(loaded: Loaded) -> set[str] | None:
+    """Those that the configuration has; None: an engine will tell."""
+    return None if loaded.cluster is None else {partition.name for partition in loaded.cluster.partitions}

@@ -296,6 +296,41 @@ class Settings:
         "their working directory. 0: never (docs/checkpoints.md).",
     )
     idle_hook_timeout_s: int = setting(30, "idle.hook_timeout_s", "How long that program may take; then it is killed.")
+    healing_mode: str = setting(
+        "auto",
+        "healing.mode",
+        "How far Bireme goes by itself when something is found broken (docs/healing.md): `observe` lists what it "
+        "would do (`bireme healings`), `suggest` waits for an operator's word, `act` does it. `auto`: `act` with the "
+        "embedded engine, `observe` on a Slurm or Kubernetes cluster, whose nodes are others'.",
+        ("auto", "observe", "suggest", "act"),
+    )
+    healing_partitions: str = setting(
+        "",
+        "healing.partitions",
+        "Partitions in which another mode holds: `prod=observe,batch=act`. Of a node in several, the most careful one "
+        "counts.",
+    )
+    healing_breaker: int = setting(
+        10,
+        "healing.breaker",
+        "The circuit breaker: at most this percentage of the nodes, and of the GPUs, that are in service is fenced at "
+        "once without an operator's word (one node always). 0: one node and no more.",
+    )
+    healing_hook: str = setting(
+        "",
+        "healing.hook",
+        "A program that is told of every finding, healing and fence: facts in its environment (BIREME_HEALING_...), "
+        "and as JSON on its stdin. Run by the daemon's user, without a shell.",
+    )
+    healing_webhook: str = setting(
+        "",
+        "healing.webhook",
+        "An address that the same JSON is sent to with POST. What stands behind its host is in no log: it "
+        "may be a secret.",
+    )
+    healing_hook_timeout_s: int = setting(
+        30, "healing.hook_timeout_s", "How long the program, or the address, may take. It is tried three times."
+    )
     diagnosis_rules: str = setting(
         "",
         "diagnosis.rules",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme.daemon.idle.hook import Hook, variables
+from bireme.daemon.hooks import Hook, variables
 
 FACTS = {"what": "notice", "job_id": 42, "user": "alice; rm -rf $HOME", "to": None, "percent": 0.5}
 

@@ -19,7 +19,7 @@ from bireme.core.model.jobs import Running
 from bireme.core.state.state import State
 from bireme.core.telemetry.attribution import Card
 from bireme.core.telemetry.subjects import Subject
-from bireme.daemon.idle.hook import Hook
+from bireme.daemon.hooks import Hook
 from bireme.daemon.idle.keeper import IdleKeeper
 from bireme.ports import Sampled
 from bireme.store.series.store import SqliteSeries

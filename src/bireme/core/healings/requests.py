@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bireme.core.healings.shelves import HEALINGS, proposed_so_far
 from bireme.core.model import events as e
 from bireme.core.model.healing.healings import Healing, HealingLife
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.state.state import State
 
+Ask = Callable[[State, Caller, int, str], list[e.Event]]
 _OPEN = (HealingLife.OBSERVED, HealingLife.SUGGESTED)
 
 
@@ -17,8 +20,13 @@ def found(state: State, number: int) -> Healing:
     if healing is None and 0 < number <= proposed_so_far(state):
         raise _refusal(f"healing {number} is over and no longer at hand: the journal has it")
     if healing is None:
-        raise _refusal(f"there is no healing {number}: `bireme healings` lists them")
+        raise no_healing(number)
     return healing
+
+
+def no_healing(number: int) -> Refusal:
+    """What is said of a number that there is not, or that the asker may not know of."""
+    return _refusal(f"there is no healing {number}: `bireme healings` lists them")
 
 
 def approve(state: State, caller: Caller, number: int, why: str = "") -> list[e.Event]:

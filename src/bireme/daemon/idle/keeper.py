@@ -26,8 +26,8 @@ from bireme.core.model.jobs import Job, Running
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.state.state import State
 from bireme.core.telemetry.attribution import Card, gpus_of, held_gpus
+from bireme.daemon.hooks import Hook
 from bireme.daemon.idle.figures import STEP_S, IdleFigures, Watched
-from bireme.daemon.idle.hook import Hook
 from bireme.ports import Clock, Series, SeriesError
 
 log = logging.getLogger("bireme.daemon")

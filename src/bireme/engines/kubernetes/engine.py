@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import time
 from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -49,6 +50,7 @@ from bireme.engines.kubernetes.ends import ANNOTATION, Ends
 from bireme.engines.kubernetes.guests.scheduler import Guests
 from bireme.engines.kubernetes.landscape import Landscape, Surroundings
 from bireme.engines.kubernetes.lease import Lease
+from bireme.engines.kubernetes.marking import NodeMarks
 from bireme.engines.kubernetes.priority_classes import settle_priority_classes
 from bireme.engines.kubernetes.publishing import Publishing
 from bireme.engines.kubernetes.settings import KubernetesSettings
@@ -122,10 +124,18 @@ class KubernetesEngine(CrewEngine):
         self._ends: Ends | None = None
         """How the newest jobs ended, as far as the cluster is told."""
         self._publishing: Publishing | None = None
+        self._marks: NodeMarks | None = None
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(past=self, commands=self, guests=self, pods=self, publisher=self, environments=self)
+        return Capabilities(
+            past=self, commands=self, guests=self, pods=self, publisher=self, environments=self, fencing=self
+        )
+
+    async def keep_out(self, nodes: Mapping[str, str]) -> None:
+        """Others' pods are kept off these nodes too (`ports.MarksNodes`)."""
+        if self._marks is not None:
+            await self._marks.keep_out(nodes)
 
     # --- life ----------------------------------------------------------------------------------------------
 
@@ -145,7 +155,8 @@ class KubernetesEngine(CrewEngine):
         assert self._lease is not None
         self._work(self._lease.keep())
         await self._open_harbour(self._api)
-        self._landscape = self._survey(self._api)
+        self._landscape = landscape = self._survey(self._api)
+        self._marks = NodeMarks(self._api, lambda: landscape.mirror.objects, time.time)
         self._pods = Mirror(self._api, "/api/v1/pods", self._pod_changed)
         self._welcome_guests(self._api, self._landscape)
         mirrors = (self._landscape.mirror, self._pods, *(self._guests.catalogue.mirrors if self._guests else ()))

@@ -193,13 +193,19 @@ def _taints_but(node: Object, tolerated: Set[str]) -> list[Object]:
     return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["key"] not in tolerated]
 
 
+FENCED_TAINT = "bireme.dev/fenced"
+"""Of nodes that Bireme has fenced: it knows that itself, and sooner."""
+
+
 def taints(node: Object) -> tuple[Taint, ...]:
     """Taints of a node that keep pods away; a cordon is said by `readiness`, and is one of them too."""
     found = (node.get("spec") or {}).get("taints") or ()
     return tuple(
         Taint(one["key"], one.get("value", ""), one["effect"])
         for one in found
-        if one["effect"] in ("NoSchedule", "NoExecute") and not one["key"].startswith("node.kubernetes.io/")
+        if one["effect"] in ("NoSchedule", "NoExecute")
+        and not one["key"].startswith("node.kubernetes.io/")
+        and one["key"] != FENCED_TAINT
     )
 
 
@@ -258,7 +264,7 @@ def readiness(node: Object, tolerated: Iterable[str] = ()) -> Readiness:
     if spec.get("unschedulable"):
         return Readiness(True, closed="cordoned")
     for taint in spec.get("taints") or ():
-        if taint.get("effect") in ("NoSchedule", "NoExecute") and taint["key"] not in set(tolerated):
+        if taint.get("effect") in ("NoSchedule", "NoExecute") and taint["key"] not in {FENCED_TAINT, *tolerated}:
             return Readiness(True, closed=f"tainted {taint['key']}:{taint['effect']}")
     return Readiness(True)
 

@@ -35,12 +35,14 @@ class HealingPolicy:
     so that nothing smaller than a node can be kept free."""
     ordered: tuple[str, ...] = ()
     """Clusters with a scheduler of their own: it is told to drain a node, and says when it has."""
+    guests_ordered: bool = False
+    """So have all clusters that partitions name: they are of a Slurm cluster beside this one."""
 
     def fences_gpus_in(self, clusters: tuple[str, ...]) -> bool:
-        return not set(clusters) & set(self.whole_nodes)
+        return not set(clusters) & set(self.whole_nodes) and not self.orders_in(clusters)
 
     def orders_in(self, clusters: tuple[str, ...]) -> bool:
-        return bool(set(clusters) & set(self.ordered))
+        return bool(set(clusters) & set(self.ordered)) or (self.guests_ordered and any(clusters))
 
     def mode_in(self, partitions: tuple[str, ...]) -> HealingMode:
         """For what is in these partitions (a job's one, a node's several)."""

@@ -1,0 +1,1 @@
+"""Routes about what goes wrong: what was decided about findings."""

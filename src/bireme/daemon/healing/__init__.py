@@ -1,0 +1,1 @@
+"""Healing in the daemon: the policy of the settings, orders to other schedulers, hooks, repairs."""
