@@ -82,6 +82,8 @@ class _Heard:
     """All that are known, if they are others now."""
     starts: frozenset[Name] | set[Name] = frozenset()
     """Of jobs, whose tasks it told of."""
+    samples: Sequence[Sampled] = ()
+    happenings: Sequence[m.Happening] = ()
 
 
 class TelemetryKeeper:
@@ -116,6 +118,7 @@ class TelemetryKeeper:
         """Why nothing is kept, in a sentence for people; empty while all is."""
         self.writable = asyncio.Event()
         """Rounds may be taken in."""
+        self._listeners: list[Callable[[Sequence[Sampled], Sequence[Happened]], None]] = []
         self._flushed: list[Callable[[dict[str, int]], None]] = []
         self._leave: Callable[[], None] = lambda: None
         self._work: tuple[asyncio.Task[None], ...] = ()
@@ -150,6 +153,11 @@ class TelemetryKeeper:
         self._flushed.append(told)
         return lambda: self._flushed.remove(told)
 
+    def on_heard(self, listener: Callable[[Sequence[Sampled], Sequence[Happened]], None]) -> Callable[[], None]:
+        """Calls `listener` on the loop with what is new in each round, as it comes; returns the way out."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
     async def greet(self, hello: m.Hello, most_bytes: int = m.MAX_FRAME_BYTES) -> m.Welcome:
         now = self._cluster.clock.now()
         kept = await self._aside(lambda: self._gatherer(hello).kept)
@@ -166,6 +174,10 @@ class TelemetryKeeper:
         now = self._cluster.clock.now()
         heard = await self._aside(lambda: self._hear(self._gatherers[gatherer_id], read(), now))
         self._digester.heard_of(heard.starts)
+        if heard.samples or heard.happenings:
+            told = [_happened(each) for each in heard.happenings]
+            for listener in tuple(self._listeners):
+                listener(heard.samples, told)
         if heard.cards is not None:
             self._ownership.cards = heard.cards
             self._change(self._ownership.all_changes(self._cluster.state, now))
@@ -249,7 +261,7 @@ class TelemetryKeeper:
             self.series.note_happenings([_happened(each) for each in happenings])
             self._happenings = [*self._happenings, *happenings][-_HAPPENINGS_AT_MOST:]
             self._happened.update((happening.node, happening.kind) for happening in happenings)
-            return _Heard(starts=intake.starts_in(samples))
+            return _Heard(starts=intake.starts_in(samples), samples=samples, happenings=happenings)
         return _Heard()
 
     def _figures(self, now: float) -> tuple[list[GpuFigures], list[NodeFigures], dict[tuple[str, str], int]]:
