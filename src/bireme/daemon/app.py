@@ -27,10 +27,14 @@ from bireme.api.serving.peers import Peer
 from bireme.api.serving.server import Server, listen
 from bireme.collector import collect_in_small_steps, nothing_collected
 from bireme.commands.submitting.caller import local_utc_offset
+from bireme.core.detection.lemon import End
 from bireme.core.model.idling.policy import IdleMode, IdlePolicy
 from bireme.core.model.jobs import Owner
 from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
+from bireme.daemon.detecting.keeper import DetectingKeeper
+from bireme.daemon.detecting.past import ends_of
+from bireme.daemon.detecting.sensitivity import thresholds_of
 from bireme.daemon.ending import MOST_S, Ending
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
 from bireme.daemon.experiments.gate import Gate
@@ -109,6 +113,7 @@ class Daemon:
         self._metrics: KeptPort | None = None
         self._idle: IdleKeeper | None = None
         self._healing: HealingKeeper | None = None
+        self._detecting: DetectingKeeper | None = None
         self._runs: RunKeeper | None = None
         self._experiments: RunReader | None = None
 
@@ -185,9 +190,7 @@ class Daemon:
         await ending.step("requests under way", server.stop(), _STEP_S)
         await ending.step("the probes of replicas", outside.close(), _STEP_S)
         await ending.step("the autoscaler", self._keeper.close(), _STEP_S)
-        if self._idle is not None:
-            await ending.step("the look at idle GPUs", self._idle.close(), _STEP_S)
-        await ending.step("the look for checkpoints and faults", self._stop_looking(checkpoints), _STEP_S)
+        await self._end_looking(ending, checkpoints)
         await ending.step("runs of experiments", figures.close(), _STEP_S)
         publisher.close()
         if self._station is not None:
@@ -213,15 +216,20 @@ class Daemon:
         await self._healing.begin(healing_policy(self._settings, _partitions(self._loaded)))
         return checkpoints
 
-    async def _stop_looking(self, checkpoints: CheckpointKeeper) -> None:
-        await checkpoints.close()
+    async def _end_looking(self, ending: Ending, checkpoints: CheckpointKeeper) -> None:
+        if self._idle is not None:
+            await ending.step("the look at idle GPUs", self._idle.close(), _STEP_S)
+        if self._detecting is not None:
+            await ending.step("detectors", self._detecting.close(), _STEP_S)
+        await ending.step("the look for checkpoints", checkpoints.close(), _STEP_S)
         if self._healing is not None:
-            await self._healing.close()
+            await ending.step("healing", self._healing.close(), _STEP_S)
 
     async def _begin_measuring(self, runtime: Runtime, store: Store, exporter: Exporter) -> None:
         """Takes in what gatherers tell, where that is wanted, and shows figures to Prometheus."""
         if self._settings.telemetry == "on":
             self._station = self._telemetry(runtime, store)
+            self._detecting = self._detectors(runtime, store, self._station)
             await self._station.begin()
         self._metrics = KeptPort(lambda: exporter.page(NOBODY), "metrics.address, or bireme up --metrics-port")
         await self._metrics.move(self._settings.metrics_address)
@@ -294,6 +302,23 @@ class Daemon:
     def _idle_keeper(self, runtime: Runtime) -> IdleKeeper:
         hook = Hook(lambda: self._settings.idle_hook, lambda: float(self._settings.idle_hook_timeout_s))
         return IdleKeeper(runtime, lambda: self._station, lambda: float(self._settings.telemetry_interval_s), hook)
+
+    def _detectors(self, runtime: Runtime, store: Store, station: Station) -> DetectingKeeper:
+        def past(since: float) -> list[End]:
+            records, _ = store.sound_and_damaged(HistoryQuery(start=since, duplicates=True))
+            return ends_of(records)
+
+        keeper = DetectingKeeper(
+            runtime,
+            station.keeper.cards_seen,
+            lambda: thresholds_of(self._settings),
+            lambda: float(self._settings.telemetry_interval_s),
+            past,
+            self._tracked_runs,
+        )
+        station.keeper.on_heard(keeper.heard)
+        keeper.begin()
+        return keeper
 
     def _experiment_keepers(self, runtime: Runtime, store: Store, gate: Gate) -> FigureTeller:
         runs = self._runs = RunKeeper(runtime, store, policy_of(self._settings))

@@ -331,6 +331,105 @@ class Settings:
     healing_hook_timeout_s: int = setting(
         30, "healing.hook_timeout_s", "How long the program, or the address, may take. It is tried three times."
     )
+    detect_xid: str = setting(
+        "on",
+        "detectors.xid",
+        "Whether Xid errors of GPUs become findings, by what they say of program, GPU or node (docs/healing.md).",
+        ("on", "off"),
+    )
+    detect_ecc: str = setting(
+        "on",
+        "detectors.ecc",
+        "Whether uncorrected memory errors and rows that cannot be replaced become findings.",
+        ("on", "off"),
+    )
+    detect_off_the_bus: str = setting(
+        "on", "detectors.off_the_bus", "Whether a GPU that does not answer becomes a finding.", ("on", "off")
+    )
+    detect_throttle: str = setting(
+        "on", "detectors.throttle", "Whether a busy GPU that heat or power holds down becomes a finding.", ("on", "off")
+    )
+    detect_throttle_s: int = setting(60, "detectors.throttle_s", "For how many seconds it has to be held down.")
+    detect_throttle_percent: int = setting(
+        10, "detectors.throttle_percent", "How far below the clock of busy GPUs of its model it has to be, in percent."
+    )
+    detect_pcie: str = setting(
+        "on",
+        "detectors.pcie",
+        "Whether fewer lanes, an older generation or many replays than its like become findings of a GPU.",
+        ("on", "off"),
+    )
+    detect_pcie_s: int = setting(60, "detectors.pcie_s", "For how many seconds.")
+    detect_pcie_replays_per_s: int = setting(
+        10, "detectors.pcie_replays_per_s", "So many packets that are sent again in a second are too many."
+    )
+    detect_nvlink: str = setting("on", "detectors.nvlink", "Whether errors of NVLinks become findings.", ("on", "off"))
+    detect_nvlink_s: int = setting(60, "detectors.nvlink_s", "For how many seconds.")
+    detect_nvlink_crc_per_s: int = setting(
+        100, "detectors.nvlink_crc_per_s", "So many checksum errors in a second are too many."
+    )
+    detect_nic: str = setting(
+        "on",
+        "detectors.nic",
+        "Whether network links that are down or flap become findings, by the kernel's lines.",
+        ("on", "off"),
+    )
+    detect_nic_s: int = setting(10, "detectors.nic_s", "For how many seconds a link has to be down.")
+    detect_nic_flaps: int = setting(
+        3, "detectors.nic_flaps", "A link flaps that goes down so often within ten minutes."
+    )
+    detect_filesystem: str = setting(
+        "on",
+        "detectors.filesystem",
+        "Whether file systems that hang or cannot be written become findings, by the kernel's lines.",
+        ("on", "off"),
+    )
+    detect_filesystem_s: int = setting(
+        60, "detectors.filesystem_s", "For how many seconds a file server must not have answered."
+    )
+    detect_clock: str = setting(
+        "on", "detectors.clock", "Whether a node whose clock is off becomes a finding.", ("on", "off")
+    )
+    detect_clock_ms: int = setting(
+        5000, "detectors.clock_ms", "How far a clock may be off by the daemon's, in milliseconds, from 2000."
+    )
+    detect_clock_s: int = setting(60, "detectors.clock_s", "For how many seconds.")
+    detect_lemon: str = setting(
+        "on",
+        "detectors.lemon",
+        "Whether a node on which jobs fail more often than the same users' jobs elsewhere becomes a finding.",
+        ("on", "off"),
+    )
+    detect_lemon_days: int = setting(7, "detectors.lemon_days", "How many days of ends of jobs count.")
+    detect_lemon_one_in: int = setting(
+        10000,
+        "detectors.lemon_one_in",
+        "A pool whose nodes are all alike raises one false alarm in so many looks at most.",
+    )
+    detect_hang: str = setting(
+        "on", "detectors.hang", "Whether a job that has stopped getting on becomes a finding.", ("on", "off")
+    )
+    detect_hang_s: int = setting(
+        40,
+        "detectors.hang_s",
+        "For how many seconds a job must have shown no sign of life; longer where it was quiet for longer before.",
+    )
+    detect_straggler: str = setting(
+        "on", "detectors.straggler", "Whether a GPU that is slower than its gang becomes a finding.", ("on", "off")
+    )
+    detect_straggler_percent: int = setting(
+        10, "detectors.straggler_percent", "How far below the clock of its gang a GPU has to be, in percent."
+    )
+    detect_straggler_s: int = setting(120, "detectors.straggler_s", "For how many seconds.")
+    detect_loss: str = setting(
+        "off",
+        "detectors.loss",
+        "Whether the MLflow runs of running jobs are asked once a minute for a loss that is no number.",
+        ("on", "off"),
+    )
+    detect_health: str = setting(
+        "on", "detectors.health", "Whether checks of nodes that fail (`bireme health`) become findings.", ("on", "off")
+    )
     diagnosis_rules: str = setting(
         "",
         "diagnosis.rules",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from bireme.gather.dialling import Dial
@@ -25,6 +26,8 @@ from bireme.gather.tasks import TaskSampler
 log = logging.getLogger("bireme.gather")
 
 SHORTEST_S, LONGEST_S = 1.0, 60.0
+_SHORTEST_PAUSE_S = 0.5
+"""Between the beginnings of two rounds, whatever happens: a card that fails may tell of it hundreds of times."""
 _ALONE_S = 120.0
 """A gatherer without a daemon and without an agent for so long ends: the cluster is down."""
 
@@ -48,6 +51,9 @@ class Gpus(Protocol):
     def happenings(self) -> list[Happening]:
         """What happened since it was last asked."""
 
+    def on_event(self, call: Callable[[], None]) -> None:
+        """Calls it, in any thread, when something has happened that the next round will tell."""
+
 
 class Gatherer:
     """`machine`: the name under which the figures of the machine as a whole are told; `dial` reaches the daemon."""
@@ -57,6 +63,7 @@ class Gatherer:
         self._tasks = TaskSampler()
         self._interval_s = 10.0
         self._hurry = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._in_company_at = time.monotonic()
         self._unkept = ""
         """Why the round before is lost: told once."""
@@ -64,8 +71,15 @@ class Gatherer:
         self._port = KeptPort(self._page, "metrics.node_address")
         self.link = Link(dial, spool, machine, self._set_pace, self._port.move)
 
+    def hurry(self) -> None:
+        """Something happened that nobody should wait for: the next round is made at once. From any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._hurry.set)
+
     async def run(self) -> None:
         """Until the daemon says that it is to end."""
+        self._loop = asyncio.get_running_loop()
+        self._gpus.on_event(self.hurry)
         speaking = asyncio.create_task(self.link.run())
         try:
             while not (speaking.done() or self._is_alone() or self._gpus.is_stale):
@@ -100,6 +114,8 @@ class Gatherer:
         hurry = asyncio.create_task(self._hurry.wait())
         await asyncio.wait((hurry, speaking), timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
+        if (early := began + _SHORTEST_PAUSE_S - time.monotonic()) > 0.0 and not speaking.done():
+            await asyncio.sleep(early)
         self._hurry.clear()
 
     async def _look(self) -> Round:

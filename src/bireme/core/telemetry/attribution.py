@@ -32,6 +32,15 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
+class CardSeen:
+    """A card and what it is. `is_part`: a MIG instance."""
+
+    card: Card
+    model: str
+    is_part: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class HeldGpu:
     """A GPU that an allocation has: `shared` if others may have other parts of it."""
 

@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 
 from bireme.core.model import events as e
 from bireme.core.state.state import State
-from bireme.core.telemetry.attribution import Card, number_of, uuids_of
+from bireme.core.telemetry.attribution import Card, CardSeen, number_of, uuids_of
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
 from bireme.core.telemetry.subjects import Subject
 from bireme.core.telemetry.waiting import Waited
@@ -80,6 +80,7 @@ class _Heard:
 
     cards: tuple[Card, ...] | None = None
     """All that are known, if they are others now."""
+    seen: tuple[CardSeen, ...] = ()
     starts: frozenset[Name] | set[Name] = frozenset()
     """Of jobs, whose tasks it told of."""
     samples: Sequence[Sampled] = ()
@@ -118,6 +119,7 @@ class TelemetryKeeper:
         """Why nothing is kept, in a sentence for people; empty while all is."""
         self.writable = asyncio.Event()
         """Rounds may be taken in."""
+        self._cards_seen: tuple[CardSeen, ...] = ()
         self._listeners: list[Callable[[Sequence[Sampled], Sequence[Happened]], None]] = []
         self._flushed: list[Callable[[dict[str, int]], None]] = []
         self._leave: Callable[[], None] = lambda: None
@@ -180,6 +182,7 @@ class TelemetryKeeper:
                 listener(heard.samples, told)
         if heard.cards is not None:
             self._ownership.cards = heard.cards
+            self._cards_seen = heard.seen
             self._change(self._ownership.all_changes(self._cluster.state, now))
 
     @asynccontextmanager
@@ -200,6 +203,10 @@ class TelemetryKeeper:
     def cards(self) -> tuple[Card, ...]:
         """All GPUs and instances that gatherers know."""
         return self._ownership.cards
+
+    def cards_seen(self) -> tuple[CardSeen, ...]:
+        """As `cards`, with what they are; made anew where gatherers tell of others."""
+        return self._cards_seen
 
     @property
     def gatherers(self) -> tuple[Gatherer, ...]:
@@ -253,7 +260,7 @@ class TelemetryKeeper:
         if isinstance(told, m.Devices):
             gatherer.devices = {device.uuid: device for device in told.devices}
             gatherer.slurm_files = tuple(told.slurm_files)
-            return _Heard(cards=self._cards())
+            return _Heard(cards=self._cards(), seen=self._seen())
         if isinstance(told, m.Round) and self.series is not None:
             samples, happenings = intake.take(gatherer, told, now)
             if samples:
@@ -300,6 +307,15 @@ class TelemetryKeeper:
             for gatherer in self._gatherers.values()
             for device in gatherer.devices.values()
         )
+
+    def _seen(self) -> tuple[CardSeen, ...]:
+        models = {
+            (device.node, device.uuid): device
+            for gatherer in self._gatherers.values()
+            for device in gatherer.devices.values()
+        }
+        found = ((card, models[card.node, card.uuid]) for card in self._cards())
+        return tuple(CardSeen(card, device.model, bool(device.parent)) for card, device in found)
 
     def _open(self) -> tuple[list[Holding], list[Waited]]:
         """The holdings and waits that were open when a daemon last wrote."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import time
 from collections.abc import Callable
 
@@ -77,6 +78,16 @@ class KernelLog:
             others += found.kind == "kernel"
             events.append(found)
         return events
+
+    def wait(self, seconds: float) -> None:
+        """Until there are new lines, or the time is over; where the log cannot be read, all of it."""
+        file = self._file
+        if file < 0:
+            time.sleep(seconds)
+            return
+        poll = select.poll()
+        poll.register(file, select.POLLIN)
+        poll.poll(1000.0 * seconds)
 
     def _next(self) -> bytes | None:
         """A record, empty for lines that were overwritten before they were read; None: no more for now."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -67,6 +67,9 @@ class ToldGpus:
     def happenings(self) -> list[Happening]:
         told, self._happenings = self._happenings, []
         return told
+
+    def on_event(self, call: Callable[[], None]) -> None:
+        self._gpus.on_event = call
 
     def stop(self) -> None:
         self._gpus.stop()

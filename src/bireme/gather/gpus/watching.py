@@ -29,6 +29,11 @@ from bireme.gather.messages import Device, Frame, Happening
 log = logging.getLogger(__name__)
 
 
+_KERNEL_WAITS_S, _KERNEL_RESTS_S = 1.0, 0.2
+"""How long is waited for a line, and how long after one: a kernel that writes all day costs a look five times a second.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How long is waited for what."""
@@ -113,13 +118,19 @@ class Gpus:
         self._ended = threading.Event()
         self._wake = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._by_kernel: list[GpuEvent] = []
+        self._reading = threading.Lock()
+        self.on_event: Callable[[], None] = lambda: None
+        """Called, in a thread of ours, when something happened that the next round will tell."""
         self.problem = ""
         """Why there are no GPUs, or not all: for people."""
         self.is_stale = False
         """The driver was replaced: only a new process can read it."""
 
     def start(self) -> None:
-        for name, target in (("gpu keeper", self._keep), ("gpu events", self._listen)):
+        targets = [("gpu keeper", self._keep), ("gpu events", self._listen)]
+        targets += [("kernel log", self._listen_to_kernel)] if self._kernel_log is not None else []
+        for name, target in targets:
             self._threads.append(threading.Thread(target=target, name=name, daemon=True))
             self._threads[-1].start()
 
@@ -190,7 +201,9 @@ class Gpus:
     def _happened(self, now: float) -> list[Happening]:
         with self._lock:
             by_nvml, self._events = self._events, []
-        by_kernel = self._kernel_log.read() if self._kernel_log is not None else []
+        self._read_kernel()
+        with self._lock:
+            by_kernel, self._by_kernel = self._by_kernel, []
         told = []
         for event in self._xids.merge(by_nvml, by_kernel, now):
             uuid = event.uuid or self._uuid_at(event.pci_bus_id)
@@ -319,3 +332,24 @@ class Gpus:
                 continue
             with self._lock:
                 self._events += events
+            if events:
+                self.on_event()
+
+    def _listen_to_kernel(self) -> None:
+        """New lines are read when the kernel says that there are some, so that a fault is told at once."""
+        assert self._kernel_log is not None
+        while not self._ended.is_set():
+            self._kernel_log.wait(_KERNEL_WAITS_S)
+            if self._read_kernel():
+                self.on_event()
+            self._ended.wait(_KERNEL_RESTS_S)
+
+    def _read_kernel(self) -> bool:
+        """Whether there was something to tell."""
+        if self._kernel_log is None:
+            return False
+        with self._reading:
+            found = self._kernel_log.read()
+        with self._lock:
+            self._by_kernel += found
+        return bool(found)

@@ -1,0 +1,155 @@
+"""Detectors on a real cluster, with cards that follow a script: what the driver tells becomes findings of the right GPU
+and job, and a job that stops getting on is told in less than a minute."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+from cluster import Cluster
+
+from bireme.client.sdk import Client
+
+Found = TypeVar("Found")
+_PATIENCE_S = 90.0
+CONF = """
+ClusterName=watched
+SlurmctldHost=localhost
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+KillWait=2
+NodeName=n1 NodeHostname=localhost CPUs=8 Gres=gpu:2
+PartitionName=main Nodes=ALL Default=YES
+"""
+WELL = {
+    "gpu_util": 97, "gpu_copy_util": 40, "gpu_memory_used": 70_000, "gpu_tensor_active": 45, "gpu_sm_active": 80,
+    "gpu_sm_clock": 1980, "gpu_throttle": 4, "gpu_ecc_uncorrected": 0, "gpu_row_remap_failure": 0,
+}  # fmt: skip
+TRAINS = """#!/bin/bash
+#SBATCH --job-name=train --ntasks=2 --gpus=2
+srun --ntasks=2 bash -c 'while [ ! -e stop ]; do echo step; sleep 0.5; done; cat gate'
+"""
+
+
+def card(number: int, **more: Any) -> dict[str, Any]:
+    values = {**WELL, **more.pop("values", {})}
+    return {"uuid": f"GPU-{number}", "minor": number, "bus": f"00000000:{17 + number}:00.0", "values": values, **more}
+
+
+def play(cluster: Cluster, *cards: dict[str, Any]) -> None:
+    """What the cards do from now on."""
+    file = cluster.folder / "cards.json"
+    file.with_suffix(".new").write_text(json.dumps({"cards": cards}))
+    file.with_suffix(".new").replace(file)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(CONF)
+    made.conf(CONF, gres="NodeName=n1 Name=gpu File=/dev/nvidia[0-1]\n")
+    play(made, card(0), card(1))
+    made.variables |= {
+        "BIREME_TELEMETRY_GATHER": "on",
+        "BIREME_TELEMETRY_INTERVAL_S": "2",
+        "BIREME_NVML_MODULE": "bireme.testing.scripted_nvml",
+        "BIREME_NVML_SCRIPT": str(made.folder / "cards.json"),
+        "BIREME_DETECTORS_HANG_S": "10",
+    }
+    with made.running():
+        yield made
+
+
+def until(look: Callable[[], Found | None], what: str) -> Found:
+    """Waits for what is sure to come."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not (found := look()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+    return found
+
+
+def findings(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    with Client(str(cluster.home)) as client:
+        return {f"{each['detector']} {each['place']}": each for each in client.findings()}
+
+
+def found(cluster: Cluster, key: str) -> dict[str, Any]:
+    return until(lambda: findings(cluster).get(key), f"there is no finding {key}")
+
+
+def until_measured(cluster: Cluster) -> None:
+    def both() -> bool | None:
+        with Client(str(cluster.home)) as client:
+            told = client.transport.get("/v1/telemetry/now")["gpus"]
+        return (len(told) == 2 and all("gpu_sm_active" in gpu["values"] for gpu in told)) or None
+
+    until(both, "the cards are not measured")
+
+
+def submit(cluster: Cluster, *options: str, script: str = "sleep 600") -> int:
+    return int(cluster.run("sbatch", "--parsable", *options, "--wrap", script).stdout)
+
+
+def test_what_the_driver_tells_is_a_finding_of_the_right_gpu_and_job(cluster: Cluster) -> None:
+    until_measured(cluster)
+    assert findings(cluster) == {}, "nothing is wrong"
+    job_id = submit(cluster, "--gpus=1")
+    with Client(str(cluster.home)) as client:
+        until(lambda: client.job(job_id)["state"] == "RUNNING" or None, "it does not run")
+    play(cluster, card(0, xids=[43]), card(1, xids=[79]))
+    broken = found(cluster, "xid n1:gpu1")
+    assert (broken["gravity"], broken["cause"], broken["uuid"]) == ("broken", "gpu_fell_off_bus", "GPU-1")
+    of_program = found(cluster, f"xid job {job_id}.1")
+    assert (of_program["gravity"], of_program["who"]) == ("note", "you")
+    play(cluster, card(0, xids=[43], values={"gpu_ecc_uncorrected": 2}), card(1, xids=[79], lost=True))
+    memory = found(cluster, "ecc n1:gpu0")
+    assert memory["jobs"] == [str(job_id)]
+    assert "gpu_ecc_uncorrected=" in memory["evidence"][0]["text"]
+    assert found(cluster, "off_the_bus n1:gpu1")["gravity"] == "broken"
+    shown = cluster.run("bireme", "findings", "show", str(memory["id"])).stdout
+    assert "GPU 0 met a memory error that it could not correct" in shown
+    assert "bireme findings show" in cluster.run("bireme", "why", str(job_id)).stdout
+    play(cluster, card(0, xids=[43], values={"gpu_ecc_uncorrected": 2}), card(1, xids=[79]))
+    until(lambda: "off_the_bus n1:gpu1" not in findings(cluster) or None, "it answers again, and nobody notices")
+    cluster.run("scancel", str(job_id))
+    until(lambda: f"xid job {job_id}.1" not in findings(cluster) or None, "the job is over, and its finding is not")
+    assert {"ecc n1:gpu0", "xid n1:gpu1"} <= findings(cluster).keys(), "what lasts stands until somebody says so"
+    for each in findings(cluster).values():
+        cluster.run("bireme", "findings", "mended", str(each["id"]), "--why", "cards replaced")
+    assert findings(cluster) == {}
+
+
+def test_a_job_of_two_ranks_that_stops_getting_on_is_told(cluster: Cluster) -> None:
+    """The time that it takes is set to 10 s: the rule is the same as with 40."""
+    play(cluster, card(0), card(1))
+    until_measured(cluster)
+    gate = cluster.work / "gate"
+    os.mkfifo(gate)
+    script = cluster.folder / "train.sh"
+    script.write_text(TRAINS)
+    job_id = int(cluster.run("sbatch", "--parsable", str(script)).stdout)
+    with Client(str(cluster.home)) as client:
+        until(lambda: client.job(job_id)["state"] == "RUNNING" or None, "it does not run")
+        began = client.ping()["now"]
+
+        def learned() -> bool | None:
+            curves = client.transport.get("/v1/telemetry/series", {"job": job_id, "metric": "output_position"})
+            return (client.ping()["now"] - began > 45.0 and bool(curves)) or None
+
+        until(learned, "it is not measured")
+        assert not [key for key in findings(cluster) if key.startswith("hang")], "it works"
+        stopped = client.ping()["now"]
+        (cluster.work / "stop").touch()
+        play(cluster, *(card(n, values={"gpu_util": 100, "gpu_tensor_active": 0, "gpu_sm_active": 9,
+                                        "gpu_copy_util": 0}) for n in (0, 1)))  # fmt: skip
+        hang = found(cluster, f"hang job {job_id}.1")
+        assert hang["since"] - stopped < 10.0
+        assert "all its GPUs wait in a collective" in hang["title"]
+        os.close(os.open(gate, os.O_WRONLY))
+        client.wait(job_id, 60)
+    until(lambda: not findings(cluster) or None, "the job is over, and its finding is not")

@@ -1,0 +1,28 @@
+"""Every detector has its switch, every threshold its setting, and both say the same by default."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from bireme.core.detection.thresholds import DETECTORS, Thresholds
+from bireme.daemon.detecting.sensitivity import thresholds_of
+from bireme.daemon.settings import Settings, describe
+
+
+def test_the_defaults_are_the_same_in_both_places() -> None:
+    assert thresholds_of(Settings()) == Thresholds()
+
+
+def test_every_detector_and_every_threshold_has_a_setting() -> None:
+    keys = {row.key.removeprefix("detectors.") for row in describe() if row.key.startswith("detectors.")}
+    assert keys - {"health_s"} == {*DETECTORS, *(field.name for field in fields(Thresholds) if field.name != "off")}
+
+
+def test_a_switch_and_a_threshold_reach_the_detectors() -> None:
+    for name in DETECTORS:
+        assert not thresholds_of(replace(Settings(), **{f"detect_{name}": "off"})).on(name)
+        assert thresholds_of(replace(Settings(), **{f"detect_{name}": "on"})).on(name)
+    for field in fields(Thresholds):
+        if field.name != "off":
+            changed = thresholds_of(replace(Settings(), **{f"detect_{field.name}": 77}))
+            assert getattr(changed, field.name) == 77, field.name
