@@ -38,7 +38,8 @@ _INSIDE = {
     "decides when or whether the job starts; inside, it has started": """
         begin_at deadline_at hold nice priority site_factor kill_on_invalid_dependency""",
     "says what becomes of the job at its end": """
-        requeue expedite_requeue kill_on_node_fail heal checkpoint_path warning mail_type mail_user time_min_s""",
+        requeue requeue_asked expedite_requeue kill_on_node_fail heal checkpoint_path warning mail_type mail_user
+        time_min_s""",
     "of the submission, or between the daemon and others": """
         kind het_component command submit_line script environment export get_user_env held_open ignored workload
         node_rules admin_comment switches_wait_s""",

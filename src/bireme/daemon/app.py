@@ -13,8 +13,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+
+from starlette.types import ASGIApp
 
 import bireme
 from bireme.agent.system import descriptors
@@ -28,6 +31,7 @@ from bireme.api.serving.server import Server, listen
 from bireme.collector import collect_in_small_steps, nothing_collected
 from bireme.commands.submitting.caller import local_utc_offset
 from bireme.core.detection.lemon import End
+from bireme.core.model.healing.policy import HealingPolicy
 from bireme.core.model.idling.policy import IdleMode, IdlePolicy
 from bireme.core.model.jobs import Owner
 from bireme.core.model.refusals import Caller
@@ -54,7 +58,8 @@ from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness, in_words, running_pid
 from bireme.daemon.publishing import Publisher
-from bireme.daemon.recovery.saving import CheckpointKeeper
+from bireme.daemon.recovery.keeping import Recovery
+from bireme.daemon.recovery.rules_file import load_rules
 from bireme.daemon.router.numbers import router_page
 from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.router.steward import RouterSteward
@@ -174,7 +179,7 @@ class Daemon:
         self._keeper.begin()
         self._steward.begin()
         await self._begin_measuring(runtime, store, app.state.context.exporter)
-        checkpoints = await self._begin_looking(runtime, idle_policy)
+        recovery = await self._begin_looking(runtime, app, idle_policy)
         log.info("serving at %s, with the %s engine", self._paths.socket, engine.name)
         remember(self._paths.home, self._settings)
         ready.say(pid=os.getpid())
@@ -190,7 +195,7 @@ class Daemon:
         await ending.step("requests under way", server.stop(), _STEP_S)
         await ending.step("the probes of replicas", outside.close(), _STEP_S)
         await ending.step("the autoscaler", self._keeper.close(), _STEP_S)
-        await self._end_looking(ending, checkpoints)
+        await self._end_looking(ending, recovery)
         await ending.step("runs of experiments", figures.close(), _STEP_S)
         publisher.close()
         if self._station is not None:
@@ -206,22 +211,22 @@ class Daemon:
         ending.say("threads that have not ended")
         return self._exit_code
 
-    async def _begin_looking(self, runtime: Runtime, idle_policy: IdlePolicy) -> CheckpointKeeper:
+    async def _begin_looking(self, runtime: Runtime, app: ASGIApp, idle_policy: IdlePolicy) -> Recovery:
         """At what jobs do, and at what they leave."""
-        checkpoints = CheckpointKeeper(runtime, lambda: float(self._settings.checkpoints_interval_s))
-        checkpoints.begin()
+        recovery = Recovery(runtime, app, lambda: float(self._settings.checkpoints_interval_s))
+        recovery.begin()
         self._idle = self._idle_keeper(runtime)
         await self._idle.begin(idle_policy)
         self._healing = self._healing_keeper(runtime)
-        await self._healing.begin(healing_policy(self._settings, _partitions(self._loaded)))
-        return checkpoints
+        await self._healing.begin(self._healing_policy(self._settings, self._loaded))
+        return recovery
 
-    async def _end_looking(self, ending: Ending, checkpoints: CheckpointKeeper) -> None:
+    async def _end_looking(self, ending: Ending, recovery: Recovery) -> None:
         if self._idle is not None:
             await ending.step("the look at idle GPUs", self._idle.close(), _STEP_S)
         if self._detecting is not None:
             await ending.step("detectors", self._detecting.close(), _STEP_S)
-        await ending.step("the look for checkpoints", checkpoints.close(), _STEP_S)
+        await ending.step("the look at jobs that failed", recovery.close(), _STEP_S)
         if self._healing is not None:
             await ending.step("healing", self._healing.close(), _STEP_S)
 
@@ -247,7 +252,7 @@ class Daemon:
         self._router_plan()
         _check_metrics(self._settings)
         policy_of(self._settings)
-        healing_policy(self._settings, _partitions(self._loaded))
+        self._healing_policy(self._settings, self._loaded)
 
     def _router_plan(self) -> RouterPlan:
         return RouterPlan.of(self._paths, self._settings)
@@ -286,6 +291,11 @@ class Daemon:
         naming = Naming(lambda: runtime.state, store, numbered=can.queue is not None, pods=can.pods)
         socket_path = self._paths.telemetry_socket
         return Station(runtime, open_series, interval_s, socket_path, plan, outside, naming, past, node_metrics)
+
+    def _healing_policy(self, settings: Settings, loaded: Loaded) -> HealingPolicy:
+        partitions = _partitions(loaded)
+        rules = load_rules(settings, self._paths.home, partitions)
+        return replace(healing_policy(settings, partitions), restarts=rules)
 
     def _idle_policy(self, settings: Settings, loaded: Loaded) -> IdlePolicy:
         return load_policy(settings, self._paths.home, _partitions(loaded))
@@ -448,7 +458,7 @@ class Daemon:
         _check_metrics(settings)
         loaded = await asyncio.to_thread(load_cluster, settings)
         idle_policy = self._idle_policy(settings, loaded)
-        healing = healing_policy(settings, _partitions(loaded))
+        healing = self._healing_policy(settings, loaded)
         policy = policy_of(settings)
         self._settings = settings
         self._take(loaded)

@@ -316,6 +316,13 @@ class Settings:
         "The circuit breaker: at most this percentage of the nodes, and of the GPUs, that are in service is fenced at "
         "once without an operator's word (one node always). 0: one node and no more.",
     )
+    healing_rules: str = setting(
+        "",
+        "healing.rules",
+        "The file that says which jobs are started again after a failure (docs/healing.md). Empty: `healing.toml` in "
+        "BIREME_HOME, else beside slurm.conf; where there is none, jobs with --requeue or `#BIREME --heal=restart` "
+        "are.",
+    )
     healing_hook: str = setting(
         "",
         "healing.hook",

@@ -13,8 +13,8 @@ from bireme.evidence.masking import mask
 
 _MOST_QUOTED = 8
 ANSWERED = (
-    "cause", "title", "summary", "confidence", "basis", "who", "evidence", "actions", "others", "ruled_out", "collect",
-    "problems",
+    "cause", "title", "summary", "confidence", "basis", "who", "is_hardware", "evidence", "actions", "others",
+    "ruled_out", "collect", "problems",
 )  # fmt: skip
 _JOB = re.compile(r"\bJOB\b")
 
@@ -28,6 +28,7 @@ def answer_of(diagnosis: Diagnosis, problems: Iterable[str] = (), job: str = "")
         "confidence": diagnosis.confidence,
         "basis": diagnosis.why_so_sure,
         "who": diagnosis.cause.who,
+        "is_hardware": diagnosis.cause.is_hardware,
         "evidence": [_quoted(line) for line in diagnosis.evidence],
         "actions": [_JOB.sub(job, text) if job else text for text in diagnosis.actions],
         "others": [_runner_up(each) for each in diagnosis.others],

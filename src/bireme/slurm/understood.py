@@ -281,6 +281,7 @@ UNTOLD = {
     "site_factor": "set by operators alone",
     "admin_comment": "set by operators alone",
     "expedite_requeue": "said with --requeue",
+    "requeue_asked": "said with --requeue",
     "owner": "who asks",
     "command": _MADE,
     "argv": _MADE,

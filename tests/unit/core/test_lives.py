@@ -17,6 +17,7 @@ from bireme.core.kinds.life import IllegalTransition, Law, Life, Phase
 from bireme.core.lifecycle.apply import apply
 from bireme.core.lifecycle.registry import KINDS, PROGRAMME
 from bireme.core.model import events as e
+from bireme.core.model import observations as o
 from bireme.core.model.finding.findings import Gravity, Place
 from bireme.core.model.healing.healings import HealingAct, HealingLife, Proposal
 from bireme.core.model.healing.policy import HealingMode, HealingPolicy
@@ -69,6 +70,7 @@ def full_life() -> list[e.Recorded]:
     _service_life(world)
     _idle_life(world)
     _finding_life(world)
+    _inquest_life(world)
     _healing_life(world)
     return world.journal
 
@@ -120,6 +122,19 @@ def _finding_life(world: Scenario) -> None:
     world.trouble_gone("pcie", gpu, mended=True)
     world.trouble("pcie", gpu)
     world.trouble_gone("pcie", gpu, mended=True)
+
+
+def _inquest_life(world: Scenario) -> None:
+    """The end of a job is looked into, and it comes back; the next one does not wait."""
+    world.record([e.HealingPolicySet(HealingPolicy(mode=HealingMode.ACT))])
+    world.submit("healed", heal="restart")
+    world.settle()
+    world.finish("healed", 1)
+    job = world.job("healed")
+    world.report(o.InquestHeld(job_id=job.id, generation=job.generation, at=world.now))
+    world.settle()
+    world.ask(requests.update, "healed", {"heal": "off"}, world.now)
+    world.finish("healed", 1)
 
 
 def _healing_life(world: Scenario) -> None:

@@ -16,6 +16,7 @@ from bireme.core.jobs.table import JOB
 from bireme.core.kinds.kind import Handler
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
+from bireme.core.model.healing.restarts import Verdict
 from bireme.core.model.jobs import (
     ArraySpec,
     ArrayTask,
@@ -36,6 +37,7 @@ from bireme.core.state.state import ArrayTally, State
 from bireme.core.steps import applying as stepping
 
 NOTHING: tuple[c.Command, ...] = ()
+_MOST_TRIES = 20
 GAVE_WAY = "PREEMPTED"
 """The outcome of a job that was ended for another: requeued so, it stands where it stood, or it would at once evict its
 evictor."""
@@ -257,8 +259,10 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
     if isinstance(phase, Ending):
         given_up = tuple(sorted({*phase.given_up, *event.given_up}))
         job.phase = ending = replace(phase, given_up=given_up)
-        if phase.requeue and not event.requeue:  # it was to come back, and now is not
-            job.phase = ending = replace(ending, requeue=False, hold=False, outcome=event.outcome)
+        if event.verdict is not None:
+            job.phase = ending = _judged(job, ending, event, event.verdict)
+        elif phase.requeue and not event.requeue:  # it was to come back, and now is not
+            job.phase = ending = replace(ending, requeue=False, hold=False, outcome=event.outcome, awaits_verdict=False)
     else:
         assert isinstance(phase, Starting | Running | Suspended)
         job.phase = ending = Ending(
@@ -271,11 +275,29 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
             suspended_s=suspending.suspended_until(phase, at),
             was_suspended=isinstance(phase, Suspended),
             given_up=event.given_up,
+            awaits_verdict=event.inquest,
         )
     why = event.outcome.reason
     idle = why is not None and why.kind is ReasonKind.IDLE_GPUS
     cause = "IDLE GPUS" if idle else stepping.CAUSES.get(event.outcome.state, "")
     return (c.TerminateJob(job.id, job.generation, phase.allocation.node_names, grace_s, cause, ending.given_up),)
+
+
+def _judged(job: Job, ending: Ending, event: e.JobEnding, verdict: Verdict) -> Ending:
+    """There is a verdict on why it ended: it comes back, or not, and without which nodes."""
+    job.tries = (*job.tries, verdict.tried)[-_MOST_TRIES:]
+    if verdict.without:
+        asked = job.spec.resources
+        exclude = tuple(sorted({*asked.exclude, *verdict.without}))
+        job.spec = job.spec.revised(resources=replace(asked, exclude=exclude))
+    return replace(
+        ending,
+        requeue=event.requeue,
+        hold=event.hold,
+        outcome=event.outcome,
+        awaits_verdict=False,
+        not_before=verdict.not_before,
+    )
 
 
 def _job_ended(state: State, event: e.JobEnded, at: float) -> Sequence[c.Command]:

@@ -73,7 +73,8 @@ def _cleared(state: State, seen: o.JobCleared, now: float) -> list[e.Event]:
     job = held_job(state, seen)
     undone = drained(state, seen.epilog_failed_on, "Epilog error")
     if job is not None:
-        ended = [*_ended(state, job, seen.at), *_left(seen)] if isinstance(job.phase, Ending) else []
+        over = isinstance(job.phase, Ending) and not job.phase.awaits_verdict
+        ended = [*_ended(state, job, seen.at), *_left(seen)] if over else []
         return [*ended, *undone]
     key = (seen.job_id, seen.generation)
     if state.leftovers.get(key, set()) <= set(seen.uncleared_on):
@@ -115,7 +116,8 @@ def _refused(state: State, job: Job, seen: o.JobRefused, now: float) -> list[e.E
     undone = drained(state, seen.prolog_failed_on, "Prolog error")
     undone += drained(state, seen.short_on, f"Launch failed: {seen.reason}")
     if isinstance(job.phase, Ending):
-        return undone if seen.uncleared_on else [*_ended(state, job, seen.at), *undone]
+        waits = seen.uncleared_on or job.phase.awaits_verdict
+        return undone if waits else [*_ended(state, job, seen.at), *undone]
     if not isinstance(job.phase, Starting):
         return undone
     tries = job.launch_failures + 1
@@ -155,7 +157,7 @@ def _ended(state: State, job: Job, at: float, status: ExitStatus | None = None) 
     """A script that asks again and again to be requeued (RequeueExit) comes back later each time."""
     if status is None and isinstance(job.phase, Ending):
         status = job.phase.outcome.status
-    again_at = None
+    again_at = job.phase.not_before if isinstance(job.phase, Ending) else None
     if status is not None and job.restarts and status.code in state.config.settings.requeue_exit:
         again_at = at + min(REQUEUE_DELAY_MOST_S, 2.0 ** min(job.restarts, 10) - 1)
     return [e.JobEnded(job.id, job.generation, at, not_before=again_at)]
@@ -172,7 +174,7 @@ def _batch_finished(state: State, job: Job, seen: o.BatchFinished) -> list[e.Eve
         if seen.ordered:  # not by us: its agent was told to end, when no daemon was there (`bireme down --end-jobs`)
             outcome, requeue, hold = Outcome("CANCELLED", seen.status), False, False
         events.append(e.JobEnding(job.id, job.generation, outcome, requeue, hold))
-    if seen.cleared:
+    if seen.cleared and not (isinstance(job.phase, Ending) and job.phase.awaits_verdict):
         events.extend(_ended(state, job, seen.at, seen.status))
     return events
 

@@ -86,6 +86,7 @@ def admitted(state: State, caller: Caller, asked: JobSpec) -> JobSpec:
         owner=owner_for(caller, asked),
         partitions=tuple(partition.name for partition in partitions),
         requeue=state.config.settings.job_requeue if asked.requeue is None else asked.requeue,
+        requeue_asked=asked.requeue is True,
     )
     if spec.expedite_requeue and EXPEDITED not in state.config.words("SlurmctldParameters"):
         raise Refusal(Why.NOT_SUPPORTED, f"--requeue=expedite needs SlurmctldParameters={EXPEDITED} in slurm.conf")

@@ -13,6 +13,7 @@ from bireme.core.accounts.kind import ACCOUNTS
 from bireme.core.cluster.kind import CLUSTERS
 from bireme.core.fences.kind import FENCES_KIND
 from bireme.core.findings.kind import FINDINGS_KIND
+from bireme.core.healing.kind import RECOVERY
 from bireme.core.healings.kind import HEALINGS_KIND
 from bireme.core.idle.kind import IDLENESS
 from bireme.core.jobs.kind import JOBS
@@ -41,6 +42,7 @@ KINDS: tuple[Kind, ...] = (
     FINDINGS_KIND,
     HEALINGS_KIND,
     FENCES_KIND,
+    RECOVERY,
 )
 
 

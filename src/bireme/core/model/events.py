@@ -28,6 +28,7 @@ from bireme.core.model.healing.events import HealingRefused as HealingRefused
 from bireme.core.model.healing.events import HealingUndone as HealingUndone
 from bireme.core.model.healing.fences import FenceLifted as FenceLifted
 from bireme.core.model.healing.fences import FenceRaised as FenceRaised
+from bireme.core.model.healing.restarts import Verdict
 from bireme.core.model.idling.events import IdleMoveBegun as IdleMoveBegun
 from bireme.core.model.idling.events import IdleNoticeGiven as IdleNoticeGiven
 from bireme.core.model.idling.events import IdleNoticeWithdrawn as IdleNoticeWithdrawn
@@ -160,6 +161,10 @@ class JobEnding:
     """Time between SIGTERM and SIGKILL; None is KillWait."""
     given_up: tuple[str, ...] = ()
     """Nodes of it that have not answered for SlurmdTimeout: its end does not wait for them."""
+    inquest: bool = False
+    """Why it ended is looked into before it is over: it keeps what it holds until there is a verdict."""
+    verdict: Verdict | None = None
+    """What came of that."""
 
 
 @dataclass(frozen=True, slots=True)

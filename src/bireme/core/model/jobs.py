@@ -16,6 +16,7 @@ from bireme.core.model.copying import copied
 from bireme.core.model.field_rules import FieldRule, Giver, Until, carried, planned, ruled, rules_of
 from bireme.core.model.hashing import HashedOnce
 from bireme.core.model.healing.checkpoints import Checkpoint
+from bireme.core.model.healing.restarts import Try
 from bireme.core.model.node_rules import NodeRules
 from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NO_USAGE, SUCCESS, Allocation, ExitStatus, GresRequest, Usage
@@ -200,6 +201,8 @@ class JobSpec:
     reservation: str = planned("")
     requeue: bool | None = planned(None, until=Until.ENDS)
     """None: the cluster's JobRequeue."""
+    requeue_asked: bool = carried(False, giver=Giver.NOBODY, unseen=True)
+    """Its owner has said --requeue: it is not the cluster's default alone."""
     expedite_requeue: bool = planned(False)
     """--requeue=expedite: requeued, it stands before all others."""
     kill_on_node_fail: bool = planned(True)
@@ -349,6 +352,10 @@ class Ending:
     """It was ended while suspended: it has no CPUs to give back."""
     given_up: tuple[str, ...] = ()
     """Nodes that do not answer and are not waited for."""
+    awaits_verdict: bool = False
+    """Why it ended is looked into: until then it is not over, whatever engines say."""
+    not_before: float | None = None
+    """Queued again, it waits until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +444,8 @@ class Job:
     """Until when its work of this generation is saved: as it said itself, or as its newest checkpoint shows."""
     checkpoint: Checkpoint | None = None
     """The newest whole one that was found, of whichever generation: where it goes on when it is started again."""
+    tries: tuple[Try, ...] = ()
+    """Its latest starts that failed and were looked into, the oldest first."""
     tracked: TrackedRun | None = None
     """Its run in an experiment tracker, over all its starts; None: nobody asked for one."""
     held_on_return: str | None = None

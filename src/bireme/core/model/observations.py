@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.finding.findings import Place, Trouble
+from bireme.core.model.finding.findings import Place, Quote, Trouble
 from bireme.core.model.healing.checkpoints import Checkpoint
 from bireme.core.model.resources import NO_USAGE, ExitStatus, NodeShare, TaskEnd, Usage
 from bireme.core.model.serving.probes import Health
@@ -280,6 +280,26 @@ class CheckpointSeen:
     at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InquestHeld:
+    """Why a start ended, as far as it could be found out (`core/diagnosis`). `cause`: empty where nobody could look."""
+
+    job_id: int
+    generation: int
+    at: float
+    cause: str = ""
+    title: str = ""
+    summary: str = ""
+    who: str = ""
+    confidence: str = "none"
+    is_hardware: bool = False
+    node: str = ""
+    """The one that the evidence names."""
+    advice: str = ""
+    """What to do, as a sentence."""
+    quotes: tuple[Quote, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class TroubleSeen:
     """A detector sees that something is wrong: said as long as it does."""
@@ -324,6 +344,7 @@ Observation = (
     | ReplicaSubmitted
     | IdlenessSeen
     | CheckpointSeen
+    | InquestHeld
     | TroubleSeen
     | TroubleGone
 )

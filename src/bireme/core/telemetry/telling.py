@@ -147,6 +147,9 @@ class _Teller:
     def ending(self, event: e.JobEnding, at: float) -> None:
         self._requeue = event.requeue
         self.become(_ENDS, at)
+        if event.verdict is not None:
+            self.mark(at, event.verdict.text, "good" if event.verdict.restart else "note")
+            return
         outcome = event.outcome
         bad = outcome.state not in ("COMPLETED", "CANCELLED")
         text = "preempted" if outcome.state == "PREEMPTED" else f"ends as {outcome.state}"

@@ -108,6 +108,7 @@ END_ROWS: tuple[Row, ...] = (
                "may be started again after a lost node or a preemption; expedite: before all others", env="REQUEUE"),
         record="requeue", says="whether it may be queued again", squeue=Squeue("requeue", "REQUEUE"), show="Requeue",
         json="requeue", update=("Requeue",), inherited=True, own=own("squeue show json passed")),
+    JobField("requeue_asked", Form.FLAG, hidden="says whether --requeue was given, or is the default"),
     JobField("expedite_requeue", Form.FLAG, record="expedite_requeue",
         says="whether it then stands before all others", show="ExpeditedRequeue", own=own("given show")),
     option("", "no-requeue", SBATCH, Kind.FLAG, END, "never started again", env="NO_REQUEUE", alias_of="requeue"),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bireme.core.model.healing.restarts import RestartRule
+
 
 class HealingMode(StrEnum):
     """What becomes of a decision."""
@@ -30,6 +32,8 @@ class HealingPolicy:
     """So much of the pool may be out of service at once by Bireme's own decision (one node always): beyond it, people
     are asked."""
 
+    restarts: tuple[RestartRule, ...] = ()
+    """The first that is for a job counts; none: the default rule."""
     whole_nodes: tuple[str, ...] = ()
     """Clusters (as partitions name theirs; the empty name: this one) in which somebody else chooses the GPUs of a job,
     so that nothing smaller than a node can be kept free."""

@@ -1,0 +1,309 @@
+"""Jobs that fail and are started again, or are not: by why they ended, what was tried, the rules and the mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bireme.core.healing.kind import INQUESTS, MOST_S
+from bireme.core.healings import requests as healings
+from bireme.core.healings.shelves import HEALINGS
+from bireme.core.jobs import requests
+from bireme.core.model import events as e
+from bireme.core.model import observations as o
+from bireme.core.model.finding.findings import Place
+from bireme.core.model.healing.checkpoints import Checkpoint
+from bireme.core.model.healing.healings import HealingAct, HealingLife
+from bireme.core.model.healing.policy import HealingMode, HealingPolicy
+from bireme.core.model.healing.restarts import RestartRule, Which
+from bireme.core.model.jobs import Ending, Job
+from bireme.core.model.refusals import Caller
+from bireme.testing.scenario import Scenario
+
+ROOT = Caller(0, 0, "root", admin=True)
+
+
+def world_with(cluster: str = "3x1:h100", mode: str = "act", **rule: Any) -> Scenario:
+    world = Scenario(cluster)
+    policy = HealingPolicy(mode=HealingMode(mode), restarts=(RestartRule(**rule),) if rule else ())
+    world.record([e.HealingPolicySet(policy)])
+    return world
+
+
+def train(world: Scenario, label: str = "train", **options: Any) -> Job:
+    world.submit(label, **{"gpus": 1, "heal": "restart", "requeue": None, **options})
+    world.settle()
+    return world.job(label)
+
+
+def fails(world: Scenario, label: str = "train", cause: str = "gpu_fell_off_bus", code: int = 1, **more: Any) -> None:
+    """Its script ends, and the daemon has looked into it."""
+    world.settle()
+    world.finish(label, code)
+    looked(world, label, cause, **more)
+
+
+def looked(world: Scenario, label: str, cause: str, **more: Any) -> None:
+    job = world.job(label)
+    said = {"is_hardware": cause.startswith("gpu_f"), "who": "platform" if cause.startswith("gpu_f") else "you"}
+    said |= {"title": cause.replace("_", " "), "confidence": "high", "advice": "do that"}
+    world.report(o.InquestHeld(job_id=job.id, generation=job.generation, at=world.now, cause=cause, **{**said, **more}))
+    world.settle()
+
+
+def acts(world: Scenario) -> dict[str, str]:
+    return {f"{each.proposal.act.value} {each.id}": each.phase.value for each in HEALINGS.of(world.state).values()}
+
+
+def reason_of(world: Scenario, number: int = 1) -> str:
+    return HEALINGS.of(world.state)[number].proposal.reason
+
+
+def test_a_job_whose_gpu_failed_starts_again_elsewhere_and_all_of_it_is_written_down() -> None:
+    world = world_with()
+    train(world)
+    world.expect(train="runs n1")
+    world.finish("train", 1)
+    world.settle()
+    assert world.described()["train"].startswith("completing") or isinstance(world.job("train").phase, Ending)
+    looked(world, "train", "gpu_fell_off_bus")
+    world.expect(train="runs n2")
+    assert acts(world) == {"restart-job 1": "done"}
+    assert reason_of(world) == "gpu fell off bus: started again, without n1."
+    job = world.job("train")
+    assert (job.restarts, [each.cause for each in job.tries], job.spec.resources.exclude) == (
+        1,
+        ["gpu_fell_off_bus"],
+        ("n1",),
+    )
+    assert not INQUESTS.of(world.state)
+    assert world.replayed().jobs == world.state.jobs
+
+
+@pytest.mark.parametrize(
+    ("options", "rule", "restarts"),
+    [
+        ({"heal": ""}, {}, 0),
+        ({"heal": "", "requeue": True}, {}, 1),
+        ({"heal": "off", "requeue": True}, {}, 0),
+        ({"heal": "restart", "requeue": False}, {}, 1),
+        ({"heal": ""}, {"which": Which.ALL}, 1),
+        ({"heal": "", "requeue": False}, {"which": Which.ALL}, 0),
+        ({"heal": "restart"}, {"which": Which.NONE}, 0),
+        ({"heal": "restart"}, {"partitions": ("elsewhere",), "which": Which.NONE}, 1),
+    ],
+)
+def test_who_has_not_asked_is_not_started_again(options: dict[str, Any], rule: dict[str, Any], restarts: int) -> None:
+    world = world_with(**rule)
+    train(world, **options)
+    fails(world)
+    assert world.job("train").restarts == restarts
+
+
+@pytest.mark.parametrize("cause", ["python_error", "index_out_of_range", "config_error", "driver_cuda_mismatch"])
+def test_a_mistake_of_the_program_is_not_tried_again(cause: str) -> None:
+    world = world_with()
+    train(world)
+    fails(world, cause=cause)
+    world.expect(train="FAILED 1:0")
+    assert acts(world) == {"stop-job 1": "done"}
+    assert "The cause is" in reason_of(world)
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        ("gpu_out_of_memory", "ran out of GPU memory, and would again"),
+        ("host_out_of_memory", "--mem=48G"),
+        ("time_limit", "--time=90"),
+    ],
+)
+def test_what_a_setting_mends_is_told_and_not_tried_again(cause: str, said: str) -> None:
+    world = world_with("3x1:h100")
+    train(world, time_s=3600, memory_per_node_mib=32768)
+    fails(world, cause=cause)
+    world.expect(train="FAILED 1:0")
+    assert acts(world) == {"tell 1": "done"}
+    assert said in reason_of(world)
+
+
+def test_the_same_cause_on_other_hardware_is_not_the_hardware() -> None:
+    world = world_with("4x1:h100")
+    train(world)
+    fails(world)
+    fails(world)
+    world.expect(train="FAILED 1:0")
+    assert acts(world) == {"restart-job 1": "done", "stop-job 2": "done"}
+    assert "on n1, now on n2" in reason_of(world, 2)
+
+
+def test_one_that_has_saved_work_in_between_got_somewhere() -> None:
+    world = world_with("4x1:h100")
+    train(world)
+    fails(world)
+    world.wait(60)
+    job = world.job("train")
+    world.report(o.CheckpointSeen(job.id, job.generation, Checkpoint(path="/c", saved_at=world.now), world.now))
+    fails(world)
+    world.expect(train="runs n3")
+
+
+def test_what_nothing_explains_is_tried_once() -> None:
+    world = world_with("3x1:h100")
+    train(world)
+    fails(world, cause="", confidence="none", title="", who="")
+    assert world.job("train").restarts == 1
+    world.wait(60)
+    fails(world, cause="", confidence="none", title="", who="")
+    world.expect(train="FAILED 1:0")
+
+
+def test_budgets_and_back_off() -> None:
+    world = world_with("9x1:h100", most=2, backoff_s=100)
+    train(world)
+    for number in range(2):
+        world.wait(4000)  # long enough to have got somewhere
+        fails(world)
+        assert world.job("train").restarts == number + 1
+        if number:
+            world.expect(train="waits BeginTime")
+            world.wait(200)
+    world.wait(4000)
+    fails(world)
+    world.expect(train="FAILED 1:0")
+    assert "2 times within 1 day" in reason_of(world, 3)
+
+
+def test_lost_gpu_hours_are_a_budget_too() -> None:
+    world = world_with("9x1:h100", lost_gpu_hours=2.5)
+    train(world)
+    for _ in range(3):
+        world.wait(3600)
+        fails(world)
+    world.expect(train="FAILED 1:0")
+    assert world.job("train").restarts == 2
+
+
+def test_a_lost_node_is_what_slurm_makes_of_it_in_every_mode_and_another_node_where_bireme_acts() -> None:
+    for mode in ("observe", "act"):
+        world = world_with("2x1:h100", mode)
+        train(world, requeue=True, heal="")
+        world.lose("n1")
+        world.wait(400)
+        world.settle()
+        looked(world, "train", "", confidence="none")
+        assert world.job("train").restarts == 1, mode
+        world.expect(train="runs n2")
+
+
+@pytest.mark.parametrize("mode", ["observe", "suggest"])
+def test_people_may_approve_what_was_not_done(mode: str) -> None:
+    world = world_with("2x1:h100", mode)
+    train(world)
+    fails(world)
+    world.expect(train="FAILED 1:0")
+    assert acts(world) == {"restart-job 1": "observed" if mode == "observe" else "suggested"}
+    world.record(healings.approve(world.state, ROOT, 1))
+    world.settle()
+    assert world.job("train").restarts == 1
+    assert acts(world) == {"restart-job 1": "done"}
+
+
+def test_a_restart_that_is_taken_back_is_a_job_that_is_cancelled() -> None:
+    world = world_with("2x1:h100")
+    train(world)
+    fails(world)
+    world.expect(train="runs n2")
+    world.record(healings.undo(world.state, ROOT, 1))
+    world.settle()
+    world.expect(train="CANCELLED")
+    assert acts(world) == {"restart-job 1": "undone"}
+
+
+def test_nobody_waits_for_a_verdict_that_nobody_gives() -> None:
+    world = world_with("2x1:h100")
+    train(world)
+    world.finish("train", 1)
+    world.settle()
+    assert isinstance(world.job("train").phase, Ending)
+    world.wait(MOST_S + 1)
+    world.settle()
+    assert world.job("train").restarts == 1
+    assert "Nothing explains its end" in reason_of(world)
+
+
+def test_dependants_wait_for_the_verdict() -> None:
+    world = world_with("3x1:h100")
+    train(world)
+    world.submit("cleaner", after="afternotok:train")
+    world.settle()
+    world.finish("train", 1)
+    world.settle()
+    assert "Dependency" in world.described()["cleaner"]
+    looked(world, "train", "gpu_fell_off_bus")
+    assert "Dependency" in world.described()["cleaner"]
+    world.finish("train", 0)
+    world.settle()
+    assert world.described()["train"] == "COMPLETED"
+
+
+def test_who_cancels_a_job_while_it_is_looked_into_has_cancelled_it() -> None:
+    world = world_with("2x1:h100")
+    train(world)
+    world.finish("train", 1)
+    world.settle()
+    world.ask(requests.cancel, "train")
+    world.settle()
+    world.expect(train="CANCELLED")
+    looked(world, "train", "gpu_fell_off_bus")
+    assert acts(world) == {}
+
+
+def test_tasks_of_arrays_and_components_of_one_job_come_back_together() -> None:
+    world = world_with("4x1:h100")
+    world.submit_het("both", {"gpus": 1, "heal": "restart"}, {"gpus": 1, "heal": "restart"})
+    world.settle()
+    world.finish("both", 1)
+    looked(world, "both", "gpu_fell_off_bus", node="n1")
+    assert [world.job(label).restarts for label in ("both", "both+1")] == [1, 1]
+
+
+def test_where_there_is_no_other_place_the_same_one_is_better_than_none() -> None:
+    world = world_with("1x1:h100")
+    train(world)
+    fails(world)
+    world.expect(train="runs n1")
+    assert world.job("train").spec.resources.exclude == ()
+
+
+def test_a_job_that_hangs_is_ended_and_started_again() -> None:
+    world = world_with("2x1:h100")
+    job = train(world)
+    world.trouble("hang", Place(job_id=job.id, generation=job.generation), cause="hang")
+    world.settle()
+    looked(world, "train", "hang")
+    assert world.job("train").restarts == 1
+    assert acts(world) == {"restart-job 1": "done"}
+    (healing,) = HEALINGS.of(world.state).values()
+    assert healing.proposal.findings == (1,)
+    assert [mark.phase for mark in healing.trail] == [HealingLife.APPROVED, HealingLife.DONE]
+
+
+def test_a_hang_of_a_job_that_nobody_asked_to_be_started_again_is_left_to_people() -> None:
+    world = world_with("2x1:h100")
+    job = train(world, heal="")
+    world.trouble("hang", Place(job_id=job.id, generation=job.generation), cause="hang")
+    world.settle()
+    world.expect(train="runs n1")
+    assert acts(world) == {}
+
+
+def test_services_replicas_are_left_to_their_service() -> None:
+    world = world_with("2x1:h100", which=Which.ALL)
+    world.serve("chat", "1", gpus=1)
+    world.settle()
+    world.finish("chat/1", 1)
+    world.settle()
+    assert acts(world) == {}
+    assert not [each for each in HEALINGS.of(world.state).values() if each.proposal.act is HealingAct.RESTART_JOB]
