@@ -62,7 +62,7 @@ RULES = (
     Rule("GpuNvlinkErrors", "increase(DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL[15m]) > 0", "0m", "warning",
          f"NVLinks of {_GPU} had to be trained again", "nvidia-smi nvlink -e on the node."),
     Rule("GpuHeldIdle",
-         "avg_over_time(DCGM_FI_DEV_GPU_UTIL[30m]) < 1 and on (UUID, GPU_I_ID) bireme_gpu_job", "30m", "info",
+         "avg_over_time(DCGM_FI_DEV_GPU_UTIL[30m]) < 1 and on (Hostname, UUID, GPU_I_ID) bireme_gpu_job", "30m", "info",
          f"A job has {_GPU} and does nothing with it", "bireme top; ask its owner, whom bireme_gpu_job names."),
     Rule("GpuStrayMemory", "bireme_gpu_unowned_memory_mib > 256", "10m", "warning",
          f"A process of no job has {{{{ $value }}}} MiB of {_GPU}", "nvidia-smi on the node names it."),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Shape = Literal["stat", "timeseries", "table"]
-OF_GPU = "on (UUID, GPU_I_ID)"
+OF_GPU = "on (Hostname, UUID, GPU_I_ID)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -360,3 +360,19 @@ def test_a_full_disk_is_no_rounds_fault(site: Site) -> None:
         assert len(site.disk.samples) == 1
 
     asyncio.run(story())
+
+
+def test_a_gpu_that_two_nodes_tell_of_is_on_the_page_of_both(site: Site) -> None:
+    async def story() -> set[tuple[str, str, float]]:
+        async with site.open() as keeper:
+            for no, node in enumerate(("n1", "n2")):
+                peer = await site.connect()
+                peer.say(m.Hello(id=f"of {node}"))
+                peer.say(m.Devices(devices=[m.Device(uuid="GPU-1", node=node, index=0)]))
+                frame = m.Frame(about="gpu", node=node, ids=["GPU-1"], columns={"gpu_util": [no]})
+                now = site.cluster.clock.now()
+                peer.say(m.Round(no=1, at=now, sent=now, interval_s=10.0, frames=[frame]))
+                await kept_up_to(peer, 1)
+            return {(gpu.node, gpu.uuid, gpu.values["gpu_util"]) for gpu in (await keeper.measured()).gpus}
+
+    assert asyncio.run(story()) == {("n1", "GPU-1", 0.0), ("n2", "GPU-1", 1.0)}

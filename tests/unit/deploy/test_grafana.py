@@ -74,8 +74,8 @@ CASES: dict[str, tuple[int, dict[str, str], Series]] = {
             'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-a",gpu="0",Hostname="n1"}': "0x120",
             'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-b",gpu="1",Hostname="n1"}': "0x120",
             'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-c",gpu="2",Hostname="n1"}': "90x120",
-            'bireme_gpu_job{UUID="GPU-a",job_id="7"}': "1x120",
-            'bireme_gpu_job{UUID="GPU-c",job_id="7"}': "1x120",
+            'bireme_gpu_job{UUID="GPU-a",Hostname="n1",job_id="7"}': "1x120",
+            'bireme_gpu_job{UUID="GPU-c",Hostname="n1",job_id="7"}': "1x120",
         },
     ),
     "GpuXid": (

@@ -273,12 +273,12 @@ class TelemetryKeeper:
 
     def _figures(self, now: float) -> tuple[list[GpuFigures], list[NodeFigures], dict[tuple[str, str], int]]:
         """Of what two gatherers tell (one took another's place) the newer counts: a sample stands once on a page."""
-        gpus: dict[str, GpuFigures] = {}
+        gpus: dict[tuple[str, str], GpuFigures] = {}
         nodes: dict[str, NodeFigures] = {}
         for gatherer in sorted(self._gatherers.values(), key=lambda each: each.heard_at):
             figures = intake.newest(gatherer, now)
             gpus |= {
-                device.uuid: gpu_figures(device, found)
+                (device.node, device.uuid): gpu_figures(device, found)
                 for device in gatherer.devices.values()
                 if (found := figures.get(Subject("gpu", device.node, device.uuid)))
             }
