@@ -17,10 +17,9 @@ from pathlib import Path
 from tests.kubernetes_cluster.binaries import build
 from tests.slurm_cluster.installation import missing_packages
 from tests.support import prometheus
+from tests.support.trackers import PACKAGES, TRACKERS
 
 ROOT = Path(__file__).resolve().parent.parent
-TRACKERS = Path(sys.prefix) / "trackers"
-PACKAGES = ("mlflow>=3,<4", "tensorboardX>=2.6,<3")
 STAMP = Path(sys.prefix) / ".clients"
 DEBIAN = {
     "mpicc": ["mpich", "libmpich-dev"],
@@ -42,10 +41,10 @@ def install_clients() -> None:
 
 
 def install_trackers() -> None:
-    """MLflow's server and client, and a writer of TensorBoard's files, in an environment of their own: they bring
-    eighty packages that Bireme is not to be tested with."""
-    stamp = TRACKERS / ".installed"
-    if stamp.exists():
+    """MLflow's server and client, W&B's client, and a writer of TensorBoard's files, in an environment of their own:
+    they bring eighty packages that Bireme is not to be tested with."""
+    stamp, wanted = TRACKERS / ".installed", "\n".join(PACKAGES)
+    if stamp.exists() and stamp.read_text() == wanted:
         return
     print("installing the experiment trackers that tests/integration/test_experiments.py runs ...", flush=True)
     commands = (
@@ -53,7 +52,7 @@ def install_trackers() -> None:
         [str(TRACKERS / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES],
     )
     if all(subprocess.run(command, check=False).returncode == 0 for command in commands):
-        stamp.touch()
+        stamp.write_text(wanted)
     else:
         print("MLflow could not be installed from PyPI: its tests will skip", flush=True)
 

@@ -4,6 +4,8 @@ and the busy one untouched."""
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +37,12 @@ idle_time = "00:00:30"
 grace_time = "00:00:10"
 action = "requeue"
 exempt_comments = ["keep-gpu"]
+
+[shells]
+jobs = "interactive"
+idle_time = "00:00:30"
+grace_time = "00:00:10"
+action = "cancel"
 """
 HOOK = """#!/bin/sh
 cat > "{folder}/$BIREME_IDLE_WHAT.$BIREME_IDLE_JOB_ID.new"
@@ -160,6 +168,28 @@ def test_a_card_that_disappears_and_a_comment_keep_jobs(cluster: Cluster) -> Non
     assert "there is no figure of now of GPU-b on n1" in text
     assert told(cluster, "notice", unknown) is None
     cluster.run("scancel", *map(str, jobs))
+    play(cluster, [card("GPU-a", 0, 97), card("GPU-b", 1, 0)])
+
+
+def test_an_interactive_job_is_told_in_its_terminal_and_ended_by_its_own_rule(cluster: Cluster) -> None:
+    play(cluster, [card("GPU-a", 0, 0), card("GPU-b", 1, 0)])
+    errors = cluster.work / "shell.err"
+    with errors.open("w") as file:
+        shell = subprocess.Popen(
+            ["srun", "--gpus=1", "sleep", "900"], env=cluster.env, stdin=subprocess.DEVNULL, stderr=file
+        )
+    try:
+        (job_id,) = until(lambda: list(listed(cluster)) or None, "it does not run")
+        notice = until(lambda: told(cluster, "notice", job_id), "the hook is not called")
+        assert (notice["rule"], notice["action"]) == ("shells", "cancel")
+        text = until(lambda: said if "GPU" in (said := errors.read_text()) else None, "its terminal does not say it")
+        assert "(policy idle.toml [shells]): it will be cancelled in 10 seconds unless it is used ***" in text
+        assert shell.wait(timeout=_PATIENCE_S) != 0
+    finally:
+        shell.kill()
+    assert "DUE TO IDLE GPUS" in errors.read_text()
+    history = cluster.run("sacct", "-n", "-X", "-P", "-j", str(job_id), "-o", "State,SystemComment").stdout
+    assert re.match(r"CANCELLED.*\|Its GPU was below 5% for", history), history
     play(cluster, [card("GPU-a", 0, 97), card("GPU-b", 1, 0)])
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bireme.core.explain.wording import sentence
+from bireme.core.idle.rules import spared
 from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.model import events as e
 from bireme.core.model.commands import TellJob
 from bireme.core.model.idling.policy import IdleAction
-from bireme.core.model.jobs import Ending, Finished, Pending
+from bireme.core.model.jobs import Ending, Finished, JobKind, Pending
 from bireme.testing.scenario import Scenario
 
 HOUR = 3600.0
@@ -227,6 +229,35 @@ def test_replicas_of_services_are_the_autoscalers_business() -> None:
     world.wait(3 * HOUR)
     world.idles("chat/1", TWO_HOURS)
     assert world.idle_notices() == {}
+
+
+def test_components_of_a_heterogeneous_job_are_left_alone() -> None:
+    world = Scenario("1x8:h100")
+    world.idle_policy(**REQUEUE)
+    world.submit_het("lazy", {"gpus": 2}, {"gpus": 1})
+    world.settle()
+    world.wait(3 * HOUR)
+    for component in ("lazy", "lazy+1"):
+        assert spared(world.job(component)) == "a component of a heterogeneous job: its end would be the others'"
+        world.idles(component, TWO_HOURS)
+    assert world.idle_notices() == {}
+
+
+SHELLS: dict[str, Any] = {"jobs": "interactive", "action": IdleAction.CANCEL}
+
+
+def test_an_interactive_shell_has_its_own_rule_and_no_other() -> None:
+    for rule, told in (({}, False), (SHELLS, True)):
+        world = lazy_world(**rule)
+        shell = world.job("lazy")
+        shell.spec = replace(shell.spec, kind=JobKind.INTERACTIVE)
+        world.idles("lazy", TWO_HOURS)
+        assert bool(world.idle_notices()) is told
+    world.wait(1800)
+    world.idles("lazy", TWO_HOURS + 1800)
+    phase = world.job("lazy").phase
+    assert isinstance(phase, Ending | Finished)
+    assert phase.outcome.state == "CANCELLED"
 
 
 def test_a_new_policy_while_a_grace_runs_gives_a_new_notice() -> None:

@@ -1,4 +1,4 @@
-"""A real MLflow server on loopback for tests, and the interpreter that has MLflow's client (`tests/prepare.py`)."""
+"""A real MLflow server on loopback for tests, and the interpreter that has the clients (`tests/prepare.py`)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from urllib.request import Request, urlopen
 import pytest
 
 TRACKERS = Path(sys.prefix) / "trackers"
+PACKAGES = ("mlflow>=3,<4", "tensorboardX>=2.6,<3", "wandb>=0.31,<0.32")
 PYTHON = str(TRACKERS / "bin" / "python")
 _PATIENCE_S = 120.0
 
 
 def needed() -> None:
-    """Skips where the trackers are not installed."""
-    if not (TRACKERS / ".installed").exists():
-        pytest.skip("MLflow is not installed for tests: python -m tests.prepare")
+    """Skips where the trackers are not installed, or not all of them."""
+    stamp = TRACKERS / ".installed"
+    if not stamp.exists() or stamp.read_text() != "\n".join(PACKAGES):
+        pytest.skip("MLflow, W&B and TensorBoard are not all installed for tests: python -m tests.prepare")
 
 
 class MlflowServer:

@@ -96,7 +96,7 @@ def test_a_damaged_record_is_not_believed() -> None:
 @pytest.mark.parametrize("data", [b"\x0b", b"\x2a\xff\xff\xff\xff\x0f", b"\x2a\x05\x0a", b"\xff" * 20, b"\x10"])
 def test_a_record_that_is_no_event_ends_the_file(data: bytes) -> None:
     found = read_scalars(io.BytesIO(record(data) + scalar(b"loss", 0.5, 1)))
-    assert found.broken == "a record is not an event"
+    assert found.broken == "a record is not what it should be"
 
 
 def test_a_long_record_is_passed_over() -> None:

@@ -288,3 +288,36 @@ def _gpu_of(on: Stage) -> str:
     assert allocation is not None
     (number,) = allocation.shares[0].gpus_seen()
     return _uuid("ab"[number])
+
+
+@pytest.mark.parametrize(
+    ("own", "told", "why"),
+    [
+        ({"gpu_sm_active": 0.0}, ["lazy"], ""),
+        ({"gpu_sm_active": 40.0}, [], "gpu_sm_active was 40%"),
+        ({"gpu_memory_used": 9000.0}, [], "there is no figure of now of MIG.b on n1"),
+    ],
+    ids=["idle", "busy", "only its memory"],
+)
+def test_an_instance_is_judged_by_its_own_figures(
+    stage: Callable[..., Stage], own: dict[str, float], told: list[str], why: str
+) -> None:
+    """Whatever its GPU and the other instances do."""
+    on = stage()
+    config = on.world.state.config
+    (node,) = config.nodes
+    (pool,) = node.gres
+    named = tuple(replace(device, uuid=f"MIG.{'ab'[device.index]}") for device in pool.devices)
+    cut = replace(config, nodes=(replace(node, gres=(replace(pool, devices=named),)),))
+    on.world.record([e.ClusterConfigured(cut)])
+    on.world.submit("other", gpus=1)
+    lazy(on, gpus=1)
+    for _ in range(66):
+        on.world.now += ROUND_S
+        on.sample(a=100)
+        on.sample(metric="gpu_sm_active", **{"MIG.a": 90.0})
+        for metric, value in own.items():
+            on.sample(metric=metric, **{"MIG.b": value})
+        on.look()
+    assert on.notices() == told
+    assert on.keeper.measured[on.world.id_of("lazy")].why == why

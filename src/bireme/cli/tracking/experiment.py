@@ -15,7 +15,8 @@ from urllib.parse import quote
 
 from bireme.cli.connection import make_transport
 from bireme.cli.parsing import Arguments
-from bireme.cli.tracking.files import look, scalars_of, wandb_address, wandb_summary
+from bireme.cli.tracking.files import look, scalars_of, wandb_address, wandb_run, wandb_summary
+from bireme.cli.tracking.tensorboard import Scalars
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.voice import CommandFailure, refused_by_daemon, run_command
 from bireme.slurm.formats.visible import visible
@@ -89,18 +90,34 @@ def in_files(
         return {"tensorboard": [], "whole": True}
     found = look(where, started, record.get("end_time") or time.time(), run_id)
     if wandb is not None:
-        wandb["folders"] = [{"path": path, "summary": wandb_summary(path)} for path in found.wandb]
+        wandb["folders"] = [_wandb_folder(path, metrics) for path in found.wandb]
         logs = (record.get("std_out"), record.get("std_err"))
         printed = next((address for log in logs if log and (address := wandb_address(log, run_id))), "")
         wandb["link"] = printed or wandb["link"]
     return {"tensorboard": [_event_file(path, metrics) for path in found.event_files], "whole": found.whole}
 
 
+def _wandb_folder(path: str, metrics: Sequence[str]) -> dict[str, Any]:
+    """The summary is the client's own word on the run, where it wrote one; else that of its log."""
+    try:
+        run = wandb_run(path)
+    except OSError as error:
+        return {"path": path, "summary": wandb_summary(path), **_unread(error)}
+    return {"path": path, "summary": wandb_summary(path) or run.summary, **_curves(run.history, metrics)}
+
+
 def _event_file(path: str, metrics: Sequence[str]) -> dict[str, Any]:
     try:
-        scalars = scalars_of(path)
+        return {"path": path, **_curves(scalars_of(path), metrics)}
     except OSError as error:
-        return {"path": path, "metrics": [], "curves": [], "problem": f"cannot be read: {error.strerror}"}
+        return {"path": path, **_unread(error)}
+
+
+def _unread(error: OSError) -> dict[str, Any]:
+    return {"metrics": [], "curves": [], "problem": f"cannot be read: {error.strerror}"}
+
+
+def _curves(scalars: Scalars, metrics: Sequence[str]) -> dict[str, Any]:
     latest = [
         {"metric": tag, "value": _plain(curve[-1][2]), "at": _plain(curve[-1][0]), "step": curve[-1][1]}
         for tag, curve in sorted(scalars.curves.items())
@@ -114,7 +131,7 @@ def _event_file(path: str, metrics: Sequence[str]) -> dict[str, Any]:
         for tag, curve in sorted(scalars.curves.items())
         if tag in metrics
     ]
-    return {"path": path, "metrics": latest, "curves": curves, "problem": scalars.broken}
+    return {"metrics": latest, "curves": curves, "problem": scalars.broken}
 
 
 def described(found: dict[str, Any]) -> Iterator[str]:
@@ -179,8 +196,13 @@ def _of_wandb(run: dict[str, Any]) -> Iterator[str]:
         yield f"         run {visible(run['run_id'])}"
     for folder in run.get("folders", ()):
         yield f"         {visible(folder['path'])}"
+        if folder["problem"]:
+            yield f"         {visible(folder['problem'])}"
+        logged = {each["metric"] for each in folder["metrics"]}
         for name, value in sorted(folder["summary"].items())[:_MOST_LATEST]:
-            yield f"           {visible(name)}  {_number(value)}"
+            if name not in logged:
+                yield f"           {visible(name)}  {_number(value)}"
+        yield from _figures(folder)
 
 
 def _number(value: float | None) -> str:

@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 from bireme.cli.tracking.tensorboard import Scalars, read_scalars
+from bireme.cli.tracking.wandb_log import Run, read_run
 
 MOST_ENTRIES = 50_000
 MOST_DEPTH = 8
@@ -98,8 +99,22 @@ def _opened(path: str, within: int | None = None) -> BinaryIO:
     return open(descriptor, "rb")
 
 
+def wandb_run(folder: str) -> Run:
+    """What the client wrote into an offline run's folder; nothing where there is no such file. Raises OSError."""
+    within = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        names = sorted(name for name in os.listdir(within) if name.endswith(".wandb"))
+        if not names:
+            return Run()
+        with _opened(names[0], within) as file:
+            return read_run(file)
+    finally:
+        os.close(within)
+
+
 def wandb_summary(folder: str) -> dict[str, float]:
-    """The numbers of the latest summary that W&B's client wrote into a run's folder; nothing where there is none."""
+    """The numbers of the latest summary that W&B's client wrote into a run's folder; nothing where there is none: a
+    run without a network has it in its log alone (`wandb_run`)."""
     try:
         within = os.open(os.path.join(folder, "files"), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

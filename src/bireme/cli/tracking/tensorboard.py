@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from bireme.cli.tracking.protobuf import BYTES, FIXED32, FIXED64, VARINT, BrokenRecord, fields
+
 MOST_BYTES = 256 * 1024 * 1024
 MOST_RECORD = 64 * 1024
 """A longer record is passed over: no scalar is."""
@@ -20,18 +22,11 @@ MOST_TAGS = 500
 MOST_POINTS = 4096
 _HEAD, _SUM = 12, 4
 _POLYNOMIAL = 0x82F63B78
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FLOAT, _DOUBLE = 1, 2
 """Types of a tensor."""
 
 Point = tuple[float, int, float]
 """Time, step, value."""
-Field = tuple[int, int, int | bytes]
-"""Number, wire type, content."""
-
-
-class BrokenRecord(Exception):  # noqa: N818  (says what it is)
-    """A record that is not whole, or not what was written."""
 
 
 @dataclass(slots=True)
@@ -117,53 +112,20 @@ def masked_sum(data: bytes) -> int:
     return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-# -- protobuf ----------------------------------------------------------------------------------------------------------
-
-
-def _fields(data: bytes) -> Iterator[Field]:
-    position = 0
-    while position < len(data):
-        key, position = _varint(data, position)
-        number, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, position = _varint(data, position)
-            yield number, kind, value
-            continue
-        if kind == _BYTES:
-            length, position = _varint(data, position)
-        elif kind in (_FIXED64, _FIXED32):
-            length = 8 if kind == _FIXED64 else 4
-        else:
-            raise BrokenRecord("a record is not an event")
-        if length > len(data) - position:
-            raise BrokenRecord("a record is not an event")
-        yield number, kind, data[position : position + length]
-        position += length
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(data) and shift < 64:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, position
-        shift += 7
-    raise BrokenRecord("a record is not an event")
+# -- what a record says ------------------------------------------------------------------------------------------------
 
 
 def _event(data: bytes) -> tuple[float, int, list[tuple[str, float]]]:
     """Event: wall_time 1, step 2, summary 5. Of a summary the values (1) that are scalars."""
     at, step, values = 0.0, 0, list[tuple[str, float]]()
-    for number, kind, content in _fields(data):
-        if number == 1 and kind == _FIXED64:
+    for number, kind, content in fields(data):
+        if number == 1 and kind == FIXED64:
             (at,) = struct.unpack("<d", content)  # type: ignore[arg-type]
-        elif number == 2 and kind == _VARINT:
+        elif number == 2 and kind == VARINT:
             assert isinstance(content, int)
             step = content - (1 << 64) if content >> 63 else content
         elif number == 5 and isinstance(content, bytes):
-            values += [value for each, _, one in _fields(content) if each == 1 and (value := _value(one)) is not None]
+            values += [value for each, _, one in fields(content) if each == 1 and (value := _value(one)) is not None]
     return at, step, values
 
 
@@ -172,12 +134,12 @@ def _value(data: int | bytes) -> tuple[str, float] | None:
     if not isinstance(data, bytes):
         return None
     tag, simple, tensor, plugin = "", None, None, b""
-    for number, kind, content in _fields(data):
+    for number, kind, content in fields(data):
         if not isinstance(content, bytes):
             continue
-        if number == 1 and kind == _BYTES:
+        if number == 1 and kind == BYTES:
             tag = content.decode("utf-8", "replace")
-        elif number == 2 and kind == _FIXED32:
+        elif number == 2 and kind == FIXED32:
             (simple,) = struct.unpack("<f", content)
         elif number == 8:
             tensor = content
@@ -190,13 +152,13 @@ def _value(data: int | bytes) -> tuple[str, float] | None:
 
 def _first(data: bytes) -> bytes:
     """The content of field 1."""
-    return next((each for number, _, each in _fields(data) if number == 1 and isinstance(each, bytes)), b"")
+    return next((each for number, _, each in fields(data) if number == 1 and isinstance(each, bytes)), b"")
 
 
 def _scalar(data: bytes) -> float | None:
     """TensorProto of one number: dtype 1, tensor_content 4, float_val 5, double_val 6."""
     kind, content = 0, b""
-    for number, _, each in _fields(data):
+    for number, _, each in fields(data):
         if number == 1 and isinstance(each, int):
             kind = each
         elif number in (4, 5, 6) and isinstance(each, bytes):
