@@ -82,6 +82,7 @@ def cluster() -> Iterator[Cluster]:
         "BIREME_IDLE_HOOK": str(hook),
     }
     with made.running():
+        until(lambda: True if measured(made) == {"GPU-a", "GPU-b"} else None, "the cards are not measured")
         yield made
 
 
@@ -97,6 +98,12 @@ def until(look: Callable[[], Found | None], what: str) -> Found:
 def sleeping(cluster: Cluster, name: str, *options: str) -> int:
     words = ("--gpus=1", "--open-mode=append", f"--output={cluster.work}/{name}.out", *options, "--wrap", "sleep 900")
     return int(cluster.run("sbatch", "--parsable", f"--job-name={name}", *words).stdout)
+
+
+def measured(cluster: Cluster) -> set[str]:
+    """The cards of which there is a figure of now: one that was never seen cannot disappear."""
+    with Transport(str(cluster.home)) as transport:
+        return {gpu["uuid"] for gpu in transport.get("/v1/telemetry/now")["gpus"]}
 
 
 def job(cluster: Cluster, job_id: int) -> dict[str, Any]:
@@ -163,7 +170,10 @@ def test_a_card_that_disappears_and_a_comment_keep_jobs(cluster: Cluster) -> Non
     (idle,) = set(jobs) - {unknown}
     cluster.run("scontrol", "update", f"JobId={idle}", "Comment=keep-gpu please")
     until(lambda: True if listed(cluster)[idle]["stage"] == "exempt" else None, "its comment is not read")
-    text = cluster.run("bireme", "idle").stdout
+    text = until(
+        lambda: said if "there is no figure of now of" in (said := cluster.run("bireme", "idle").stdout) else None,
+        "nobody says that a card is silent",
+    )
     assert "its comment says keep-gpu" in text
     assert "there is no figure of now of GPU-b on n1" in text
     assert told(cluster, "notice", unknown) is None

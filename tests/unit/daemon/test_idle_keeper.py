@@ -196,6 +196,18 @@ def test_lost_telemetry_ends_nobody(stage: Callable[..., Stage], silence: dict[s
     assert on.starts() == 1
 
 
+def test_a_card_of_which_no_figure_ever_came_is_not_busy_but_unknown(stage: Callable[..., Stage]) -> None:
+    on = lazy(stage())
+    told = []
+    for _ in range(6):
+        on.rounds(ROUND_S, a=0)
+        measured = on.keeper.measured[on.world.id_of("lazy")]
+        told.append((measured.known, measured.why))
+    assert told[0] == (False, "nothing is known of its GPUs yet")
+    assert told[-1] == (False, "there is no figure of now of GPU-b on n1")
+    assert {known for known, _ in told} == {False}
+
+
 def test_a_clock_that_jumps_ahead_ends_nobody(stage: Callable[..., Stage]) -> None:
     on = lazy(stage())
     on.rounds(11 * MINUTE, a=0, b=0)

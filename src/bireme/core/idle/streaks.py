@@ -32,6 +32,11 @@ class Streak:
     why: str = NOTHING_KNOWN
     """Why it is not idle."""
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether there was a figure of it at all."""
+        return bool(self.measure)
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:

@@ -116,6 +116,8 @@ class IdleFigures:
         if silent is not None:
             return replace(unmeasured, why=f"there is no figure of now of {silent.uuid} on {silent.node}")
         streaks = [kept.streaks[gpu.uuid] for gpu in job.gpus]
+        if not all(streak.is_begun for streak in streaks):
+            return unmeasured
         memory = [kept.memory_mib.get(gpu.uuid, 0) for gpu in job.gpus]
         return together(unmeasured, streaks, memory, job.of)
 
