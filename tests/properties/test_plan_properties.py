@@ -9,6 +9,7 @@ from functools import cache
 from itertools import combinations_with_replacement, product
 from random import Random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -423,22 +424,28 @@ def with_jobs(state: State, queue: Sequence[tuple[int, int]]) -> State:
     return replace(state, jobs=jobs, pending=jobs)
 
 
-def test_all_queues_of_three_jobs_on_all_small_clusters() -> None:
-    """Up to 3 nodes with up to 4 GPUs each, every queue of three jobs that could run there, nodes in one order.
+SMALL_CLUSTERS = [sizes for count in (1, 2, 3) for sizes in combinations_with_replacement((1, 2, 3, 4), count)]
+"""How many GPUs each node has: up to 3 nodes with up to 4 each."""
 
-    Time limits are equal, so that nobody who starts now delays a slot: a job starts exactly if it fits beside those
-    before it. The first that does not fit gets the slot at which these have ended.
-    """
-    cases = 0
-    for count in (1, 2, 3):
-        for sizes in combinations_with_replacement((1, 2, 3, 4), count):
-            state = world_of(sizes)
-            able = {nodes: sorted(sizes, reverse=True)[nodes - 1] for nodes in range(1, count + 1)}
-            shapes = [(nodes, gpus) for nodes, most in able.items() for gpus in range(1, most + 1)]
-            for queue in product(shapes, repeat=3):
-                assert_who_starts_is_who_fits(state, sizes, queue)
-                cases += 1
-    assert cases == 12_600
+
+def queues_of_three(sizes: Sequence[int]) -> list[tuple[tuple[int, int], ...]]:
+    """Every queue of three jobs that could run there."""
+    able = {nodes: sorted(sizes, reverse=True)[nodes - 1] for nodes in range(1, len(sizes) + 1)}
+    shapes = [(nodes, gpus) for nodes, most in able.items() for gpus in range(1, most + 1)]
+    return list(product(shapes, repeat=3))
+
+
+@pytest.mark.parametrize("sizes", SMALL_CLUSTERS, ids=str)
+def test_all_queues_of_three_jobs_on_all_small_clusters(sizes: Sequence[int]) -> None:
+    """Nodes in one order. Time limits are equal, so that nobody who starts now delays a slot: a job starts exactly if
+    it fits beside those before it. The first that does not fit gets the slot at which these have ended."""
+    state = world_of(sizes)
+    for queue in queues_of_three(sizes):
+        assert_who_starts_is_who_fits(state, sizes, queue)
+
+
+def test_these_are_all() -> None:
+    assert sum(len(queues_of_three(sizes)) for sizes in SMALL_CLUSTERS) == 12_600
 
 
 def assert_who_starts_is_who_fits(state: State, sizes: Sequence[int], queue: Sequence[tuple[int, int]]) -> None:
