@@ -42,6 +42,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
     return ByCluster(config, log)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several workers what takes longest begins first; each of them has to come to the same order."""
+    if not hasattr(config, "workerinput"):
+        return
+    from tests.support.beside import longest_first, scope_of
+
+    def module_of(item: pytest.Item) -> str:
+        return item.nodeid.partition("::")[0]
+
+    turns = {scope: turn for turn, scope in enumerate(longest_first(map(module_of, items)))}
+    items.sort(key=lambda item: turns[scope_of(module_of(item))])
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Four virtual nodes with eight GPUs each, shared by the tests of a module."""

@@ -1,7 +1,7 @@
 """The whole suite: what `make test` runs once everything is installed, as `python -m tests.suite`.
 
-Two calls of pytest: everything but Kubernetes with two workers, then `tests/kubernetes`, which is one cluster, alone.
-At the end the twenty slowest tests of both are printed.
+One call of pytest with three workers (`tests/support/beside.py` says what stays together, and what begins first). At
+the end the twenty slowest tests are printed, and what took longest of what stays together.
 
 With `--again` (CI) a test that fell is run once more by itself. If it passes then, it is printed as FLAKY with its
 first failure, and the run is green; if it falls twice, or if so many fell that chance is no explanation, it is red.
@@ -16,16 +16,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.beside import LONGEST, scope_of
 from tests.support.fallen import FILE
 
-PARTS = (
-    ("-n", "2", "--no-loadscope-reorder", "--ignore=tests/kubernetes", "tests"),
-    ("tests/kubernetes",),
-)
+PARTS = (("-n", "3", "--no-loadscope-reorder", "tests"),)
+"""The calls of pytest."""
 MOST_AGAIN = 12
 """More than this do not fall by chance."""
 SLOWEST = 20
@@ -85,6 +85,9 @@ class Verdict:
         print(f"\nthe {SLOWEST} slowest of {len(self.seconds)} tests, with what they set up:")
         for test, taken in sorted(self.seconds.items(), key=lambda entry: -entry[1])[:SLOWEST]:
             print(f"{taken:7.1f} s  {test}")
+        print("\nwhat took longest of what stays with one worker (it is to begin first: LONGEST in support/beside.py):")
+        for scope, taken in seconds_by_scope(self.seconds).most_common(len(LONGEST)):
+            print(f"{taken:7.1f} s  {scope}")
         for test, failure in self.flaky.items():
             print(f"\nFLAKY {test} passed when it was run again by itself. First it fell {failure}")
         for word, tests in (("FLAKY", self.flaky), ("FAILED", self.red)):
@@ -92,6 +95,13 @@ class Verdict:
                 print(f"\n{len(tests)} {word}:")
                 for test in tests:
                     print(f"  {word} {test}")
+
+
+def seconds_by_scope(seconds: dict[str, float]) -> Counter[str]:
+    together: Counter[str] = Counter()
+    for test, taken in seconds.items():
+        together[scope_of(test.partition("::")[0])] += taken
+    return together
 
 
 def main(arguments: list[str] | None = None) -> int:

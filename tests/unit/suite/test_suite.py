@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests import suite
+from tests.support.beside import LONGEST, SHARING, longest_first
 
 ALWAYS = "def test_always():\n    assert 'a reason to fall' == ''\n"
 ONCE = """
@@ -91,6 +92,34 @@ def test_all_pass(run_suite: Run) -> None:
     assert code == 0
     assert "FLAKY" not in output
     assert "FAILED" not in output
+
+
+def test_what_takes_longest_begins_first_and_what_shares_a_cluster_stays_together() -> None:
+    collected = [
+        "tests/clients/test_jax.py",
+        "tests/integration/test_proctrack.py",
+        "tests/kubernetes/test_api.py",
+        "tests/kubernetes/test_steps.py",
+        "tests/unit/test_plans.py",
+    ]
+    assert longest_first(collected) == [
+        "tests/kubernetes",
+        "tests/integration/test_proctrack.py",
+        "tests/clients/test_jax.py",
+        "tests/unit/test_plans.py",
+    ]
+
+
+def test_what_is_named_for_its_length_or_its_cluster_is_there() -> None:
+    root = Path(suite.__file__).parent.parent
+    assert [name for name in (*LONGEST, *SHARING) if not (root / name).exists()] == []
+
+
+def test_what_took_longest_together_is_told(run_suite: Run) -> None:
+    _, output = run_suite(test_fine=FINE, test_other=FINE)
+    listed = output.partition("with one worker")[2]
+    assert "s  test_fine.py\n" in listed
+    assert "s  test_other.py\n" in listed
 
 
 def test_processes_that_tests_start_keep_what_python_compiles() -> None:
