@@ -2,7 +2,7 @@
 
 Filled by `core/telemetry/exported` (what machines measure), `api/exporting` (what the daemon knows) and `router/loads`
 (what services are asked). Below the core, since the router lives without it. A writer of our own and not
-prometheus-client: on a page of 1,000 GPUs that takes 14 times as long (docs/telemetry.md has the figures).
+prometheus-client: on a page of 1,000 GPUs that takes ten times as long (`bench/exposition_writers.py`).
 OpenMetrics is not offered: its counters must end in `_total`, dcgm-exporter's do not, and their names are what existing
 dashboards ask for.
 

@@ -267,7 +267,8 @@ class Settings:
         "",
         "metrics.node_address",
         "Where the gatherer of each machine serves `/metrics` of that machine and its GPUs, also while the daemon is "
-        "dead: `PORT` on loopback, or `HOST:PORT`. Empty: nowhere.",
+        "dead: `PORT` on its loopback, or `HOST:PORT` with an address that all of them have (`0.0.0.0:9401`: any of "
+        "its own). Whoever can connect there may read it. Empty: nowhere.",
     )
     idle_mode: str = setting(
         "off",
