@@ -136,7 +136,7 @@ def _read(series: SqliteSeries, seconds: int) -> float:
 
 def _scrape(sizes: Sizes) -> Iterator[Row]:
     """The daemon's page for Prometheus: every metric of 1,000 GPUs, 2,000 jobs that run and 2,000 that wait."""
-    taken, figures = _of_a_cluster()
+    taken, figures = of_a_cluster()
     times = []
     for _ in range(sizes.repeats + 1):
         began = time.process_time()
@@ -155,8 +155,8 @@ def _scrape(sizes: Sizes) -> Iterator[Row]:
     yield Row("telemetry", f"scrape of {of}: written in", statistics.median(times[1:]), "ms", target=target)
 
 
-def _of_a_cluster() -> tuple[Taken, dict[int, dict[str, float]]]:
-    """Every second GPU's job has two of them; users and accounts as a group of a hundred people has them."""
+def of_a_cluster() -> tuple[Taken, dict[int, dict[str, float]]]:
+    """What the page is made of. Every second GPU's job has two of them; users and accounts as of a hundred people."""
     nodes = tuple(
         Node(NodeConfig(name=f"n{no}", cpus=128, gres=(GresPool("gpu", "h200", GPUS),)), health=Health.UP)
         for no in range(SCRAPE_GPUS // GPUS)
@@ -181,7 +181,8 @@ def _of_a_cluster() -> tuple[Taken, dict[int, dict[str, float]]]:
         now=START + 60.0, cluster="bench", engine="embedded", version="0", up_since=float(START), problems={},
         pending=tuple(jobs[SCRAPE_JOBS:]), verdicts={}, holding=tuple(jobs[:SCRAPE_JOBS]), nodes=nodes, services=(),
         submitted=len(jobs), events=9 * len(jobs), planned_at=float(START), ended=Ended(SCRAPE_JOBS, {"COMPLETED": 7}),
-        work=None, measured=measured, rounds=rounds, router_page="", viewer=Viewer(State(), NOBODY),
+        work=None, measured=measured, rounds=rounds, findings=(), findings_opened=0, router_page="",
+        viewer=Viewer(State(), NOBODY),
     )  # fmt: skip
     figures = {job.id: {"cpu_user": 7.5, "cpu_system": 0.5, "memory": 1000.0} for job in jobs[:SCRAPE_JOBS]}
     return taken, figures

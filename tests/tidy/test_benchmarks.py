@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from bench.__main__ import SECTIONS
 from bench.sections import add_only
+from bench.telemetry import of_a_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,3 +35,10 @@ def test_every_phony_target_has_a_rule() -> None:
     text = (ROOT / "Makefile").read_text()
     (phony,) = re.findall(r"^\.PHONY: (.+)", text, re.MULTILINE)
     assert set(phony.split()) == set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
+
+
+def test_the_page_that_is_measured_has_all_that_a_page_is_made_of() -> None:
+    """Who gives pages something new gives it to the benchmark, too."""
+    taken, _ = of_a_cluster()
+    assert taken.rounds
+    assert taken.measured.gpus
