@@ -217,14 +217,16 @@ def free_at(
 
 
 @settings(max_examples=200, deadline=None)
-@given(pieces, pieces, st.integers(1, 2), st.integers(1, 4), st.integers(1, 10))
+@given(pieces, pieces, st.integers(1, 2), st.integers(1, 4), st.integers(1, 10), st.booleans())
 def test_the_calendar_equals_a_brute_force_one(
     running_drawn: list[tuple[int, int, int, int]],
     booked_drawn: list[tuple[int, int, int, int]],
     nodes: int,
     gpus: int,
     duration: int,
+    of_the_job: bool,
 ) -> None:
+    """`of_the_job`: --gpus, not --gpus-per-node, where one node gives all of them."""
     running, booked = possible(running_drawn, booked_drawn)
     occupancy = Occupancy(NODES)
     free = occupancy.free.copy()
@@ -236,8 +238,10 @@ def test_the_calendar_equals_a_brute_force_one(
     for node, count, begin, end in booked:
         calendar.book(Booking(float(begin), float(end), (sized(node, count),)))
     config = build_cluster("2x4:h100")
-    asked = ResourceRequest(
-        nodes_min=nodes, nodes_max=nodes, nodes_given=True, gres_per_node=(GresRequest("gpu", None, gpus),)
+    whose = "gres_per_job" if of_the_job and nodes == 1 else "gres_per_node"
+    asked = replace(
+        ResourceRequest(nodes_min=nodes, nodes_max=nodes, nodes_given=True),
+        **{whose: (GresRequest("gpu", None, gpus),)},
     )
     spec = JobSpec(owner=Owner(uid=1, gid=1, user="u"), resources=asked)
     demand = resolve(spec, config.partitions[0], SETTINGS)

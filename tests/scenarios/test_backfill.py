@@ -31,6 +31,20 @@ def test_a_short_job_fills_the_gap_before_a_large_one() -> None:
     assert expected(world, "too long") == 3 * HOUR
 
 
+def test_gpus_of_the_whole_job_get_a_slot_and_nobody_behind_overtakes_it() -> None:
+    """--gpus=8 on one node: the calendar looks at single nodes, and what is free there now says nothing."""
+    world = Scenario("1x8:h100")
+    world.submit("first", gpus=4, time_s=HOUR)
+    world.submit("second", gpus=4, time_s=2 * HOUR)
+    world.submit("all", gpus=8, time_s=HOUR)
+    world.submit("long", gpus=4, time_s=3 * HOUR)
+    world.expect(first="runs n1", second="runs n1", all="waits Resources", long="waits Priority")
+    assert expected(world, "all") == 2 * HOUR
+    world.finish("first")
+    world.expect(first="COMPLETED")
+    assert expected(world, "long") == 3 * HOUR
+
+
 def waiting_for_a_gap() -> Scenario:
     """n2 is free until the large job's slot, two hours from now."""
     world = Scenario("2x8")

@@ -247,6 +247,22 @@ def test_a_dependency_on_a_job_that_never_was_is_refused(text: str) -> None:
         world.submit("job", after=text)
 
 
+def test_what_was_cancelled_while_it_waited_for_others_waits_for_them_again() -> None:
+    world = Scenario("1x8")
+    world.submit("first")
+    world.submit("failed")
+    world.submit("then", after="afterok:first")
+    world.submit("never", after="afterok:failed", kill_on_invalid_dependency=True)
+    world.finish_when_running("failed", code=1)
+    world.cancel("then")
+    world.expect(first="runs n1", failed="FAILED 1:0", then="CANCELLED", never="CANCELLED")
+    world.requeue("then")
+    world.requeue("never")
+    world.expect(then="waits Dependency")
+    world.finish("first")
+    world.expect(first="COMPLETED", then="runs n1")
+
+
 def test_a_dependency_that_was_met_stays_met_when_the_other_is_requeued() -> None:
     """Found by a fault world: the first starts, the second may start and preempts it, the first waits, and so on."""
     rules = Settings(policy=Policy(preemption=Preemption("partition", "REQUEUE")), memory_is_consumable=False)

@@ -1,5 +1,7 @@
 """Preemption: the cheapest jobs that suffice make way, none needlessly, and come back when they may."""
 
+from dataclasses import replace
+
 import pytest
 
 from bireme.core.explain.wording import sentence
@@ -8,6 +10,8 @@ from bireme.core.model.events import JobAllocated, JobEnding, JobSuspended
 from bireme.core.model.observations import GuardSeen, JobCleared
 from bireme.core.model.policy import Policy, Preemption
 from bireme.core.model.refusals import Why
+from bireme.core.plan.decisions import Preempt
+from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
 from bireme.core.plan.work import look_anew
 from bireme.core.why.running import explain_running
@@ -476,3 +480,27 @@ def test_a_victim_that_turns_out_to_be_guarded_is_named_until_it_may_go() -> Non
     world.report(JobCleared(job.id, job.generation, world.now))
     world.expect(second="waits Resources", urgent="starts n2")
     assert not world.job("second").guarded_by
+
+
+def test_slots_of_those_behind_keep_nobody_from_making_room() -> None:
+    """A small pass finds them in the calendar; a full one has given them none when it comes to who may preempt."""
+    world = world_with(exempt_s=600)
+    world.submit("long", gpus=8, time_s=36_000)
+    world.submit("short", gpus=8, time_s=3_600)
+    world.expect(long="runs n1", short="runs n2")
+    world.submit("urgent", gpus=16, nodes=2, partition="high", time_s=3_600)
+    world.submit("between", gpus=8, time_s=3_600)
+    world.submit("far off", gpus=8, time_s=36_000)
+    world.settle()
+    policy = replace(world.state.config.settings.policy, backfill=True)
+    full = plan(Snapshot(world.state, policy, world.now))
+    slots = {world.labels[job_id]: slots[0].begin - world.now for job_id, slots in full.outlook.bookings.items()}
+    assert full.starts == ()
+    assert slots == {"between": 3_600, "urgent": 36_000, "far off": 39_600}
+    small = plan(Snapshot(world.state, policy, world.now + 601), full.outlook)
+    (made,) = small.starts
+    assert isinstance(made, Preempt)
+    assert {world.labels[victim.job_id] for victim in made.victims} == {"long", "short"}
+    slots = {world.labels[job_id]: slots[0].begin - world.now for job_id, slots in small.outlook.bookings.items()}
+    assert slots == {"urgent": 660, "between": 4_260, "far off": 39_600}
+    assert {world.labels[job_id] for job_id in small.outlook.fresh} == {"between"}

@@ -268,3 +268,13 @@ def test_cpus_per_gpu_grow_with_the_gpus() -> None:
     world.submit("job", gpus=2, cpus_per_gpu=3)
     world.expect(job="runs n1")
     assert cpus(world, "job") == [6]
+
+
+@pytest.mark.parametrize("asked", [{"nodes": 2}, {"nodes": 2, "ntasks_per_node": 1}, {"nodes_min": 1, "nodes_max": 2}])
+def test_gpus_of_the_whole_job_are_taken_where_they_are(asked: dict[str, int]) -> None:
+    """-N2 --gpus=8: the first node has one left, the two behind it have eight."""
+    world = Scenario("3x4:h100")
+    world.submit("small", gpus=3, on="n1")
+    world.expect(small="runs n1")
+    world.submit("large", gpus=8, **asked)
+    world.expect(large="runs n[2-3]")

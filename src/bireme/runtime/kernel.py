@@ -32,7 +32,7 @@ from bireme.core.model.commands import Command, TerminateJob
 from bireme.core.model.observations import Observation
 from bireme.core.model.policy import Policy
 from bireme.core.model.refusals import Refusal, Why
-from bireme.core.plan.decisions import Decision, Plan, Start, StartGang, accept
+from bireme.core.plan.decisions import Decision, Plan, accept
 from bireme.core.plan.outlook import Outlook
 from bireme.core.plan.planner import plan
 from bireme.core.plan.snapshot import Snapshot
@@ -317,15 +317,14 @@ class Kernel:
         return outlook.made_at + self._patience_s
 
     def overlooked(self, now: float) -> list[Decision]:
-        """Whom a full pass would start now. At rest, and if something has happened since the last one, that is nobody,
-        or the small passes have passed somebody over. (Whom it would preempt may differ: that is a choice among
-        several.) Changes nothing."""
+        """Whom a full pass would start now, or make room for. At rest, and if something has happened since the last
+        one, that is nobody, or the small passes have passed somebody over. Changes nothing."""
         outlook = copy.deepcopy(self._outlook)
         if outlook is None or self.replan or self.state.seq == self._anew_seq:
             return []
         snapshot = Snapshot(self.state, self.state.config.settings.policy, now)
         decided = plan(snapshot, look_anew(snapshot, self._promises, outlook)).starts
-        return [each for each in decided if isinstance(each, Start | StartGang) and accept(self.state, each)]
+        return [each for each in decided if accept(self.state, each)]
 
     def _record_all(self, group: Group, cause: str, events: Sequence[e.Event], now: float) -> None:
         for event in events:

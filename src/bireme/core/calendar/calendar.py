@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import ceil, inf
 from operator import sub
 from typing import NamedTuple
@@ -163,6 +164,15 @@ class Calendar:
         for position, _ in self._places(booking):
             booked = self._on_node[position]
             del booked[[each for each, _ in booked].index(booking)]
+
+    @contextmanager
+    def without(self, bookings: Sequence[Booking]) -> Iterator[None]:
+        """For questions asked as if these were not booked."""
+        for booking in bookings:
+            self.unbook(booking)
+        yield
+        for booking in bookings:
+            self.book(booking)
 
     def _places(self, booking: Booking) -> Iterator[tuple[int, NodeShare]]:
         for share in booking.shares:

@@ -346,7 +346,11 @@ def _job_requeued(state: State, event: e.JobRequeued, at: float) -> Sequence[c.C
         tally.succeeded.discard(job.task_id)
         tally.failed.discard(job.task_id)
     reasons = (reason(ReasonKind.REQUEUED_HELD),) if event.hold else ()
+    was_eligible = job.eligible_at is not None
     _back_to_queue(state, job, at, event.hold, None, reasons, expedited=job.spec.expedite_requeue)
+    if not was_eligible:  # it was cancelled while it waited for its time or for other jobs, and waits for them again
+        assert isinstance(job.phase, Pending)
+        job.phase = replace(job.phase, eligible_at=None)
     return NOTHING
 
 

@@ -237,6 +237,7 @@ class Search:
 
     def _sketch(self, free: Free, within: BoolArray | None = None) -> tuple[Spread | None, int]:
         """(the spread, or None; how many nodes could take part)."""
+        there = free if within is None else None  # what is free now says nothing about those that will hold it
         if within is None:
             tasks = capacity(self.demand, self._table, free, self.settings)
         else:
@@ -246,11 +247,11 @@ class Search:
             able = self._able(free, mask & (tasks > 0))
             most_able = max(most_able, len(able))
             if self._any_node and len(able):
-                chosen = spread(self.demand, (self._candidate(int(able[0]), tasks),), free)
+                chosen = spread(self.demand, (self._candidate(int(able[0]), tasks),), there)
                 if chosen is not None:
                     return chosen, most_able
             for group in self._groups(able, tasks):
-                chosen = self._try_group(group, tasks, free, counts)
+                chosen = self._try_group(group, tasks, there, counts)
                 if chosen is not None:
                     return chosen, most_able
         return None, most_able
@@ -290,7 +291,7 @@ class Search:
         first = np.isin(np.arange(len(order)), picked)
         return np.concatenate([order[first], order[~first]])
 
-    def _try_group(self, group: IntArray, tasks: IntArray, free: Free, counts: Counts = ()) -> Spread | None:
+    def _try_group(self, group: IntArray, tasks: IntArray, free: Free | None, counts: Counts = ()) -> Spread | None:
         if counts:
             counted = self._counted_first(group, counts)
             if counted is None:

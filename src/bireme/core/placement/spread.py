@@ -27,10 +27,18 @@ class Candidate(NamedTuple):
 Spread = list[tuple[Candidate, int]]
 
 
-def spread(demand: Demand, able: Sequence[Candidate], free: Free) -> Spread | None:
-    """None if all of it does not fit on these candidates."""
+def spread(demand: Demand, able: Sequence[Candidate], free: Free | None) -> Spread | None:
+    """None if all of it does not fit on these candidates. `free`: what they have; None: each is known to have all."""
     if demand.nodes_max is not None and demand.nodes_wanted > demand.nodes_max:
         return None
+    chosen = _in_order(demand, able, free)
+    if chosen is None and free is not None and demand.gres_per_job and len(able) > demand.nodes_wanted:
+        chosen = _in_order(demand, _richest_first(demand, able, free), free)
+    return chosen
+
+
+def _in_order(demand: Demand, able: Sequence[Candidate], free: Free | None) -> Spread | None:
+    """On those that come first, as far as tasks tell; what they have of --gpus together is looked at afterwards."""
     if demand.tasks_per_node:
         chosen = _fixed(demand, able, demand.tasks_per_node)
         return chosen if chosen and _enough_gres(demand, chosen, free) else None
@@ -40,6 +48,16 @@ def spread(demand: Demand, able: Sequence[Candidate], free: Free) -> Spread | No
         chosen = _filled(demand, able)
         return chosen if chosen and _enough_gres(demand, chosen, free) else None
     return _packed(demand, able, free)
+
+
+def _richest_first(demand: Demand, able: Sequence[Candidate], free: Free) -> list[Candidate]:
+    """Those with the most of what the job asks for as a whole: the others may be too poor to make it up together."""
+    asked = demand.gres_per_job
+
+    def worth(candidate: Candidate) -> float:
+        return sum(min(1.0, _gres_on(free, gres, candidate) / gres.count) for gres in asked if gres.count)
+
+    return sorted(able, key=lambda candidate: (not candidate.required, -worth(candidate)))
 
 
 def _fixed(demand: Demand, able: Sequence[Candidate], per_node: int) -> Spread | None:
@@ -94,7 +112,7 @@ def _evenly(ntasks: int, capacities: list[int]) -> list[int]:
     return tasks
 
 
-def _packed(demand: Demand, able: Sequence[Candidate], free: Free) -> Spread | None:
+def _packed(demand: Demand, able: Sequence[Candidate], free: Free | None) -> Spread | None:
     """Any number of nodes: one node that holds everything if there is one, else filled one after another."""
     if demand.nodes_wanted == 1:
         for candidate in able:
@@ -120,10 +138,10 @@ def _packed(demand: Demand, able: Sequence[Candidate], free: Free) -> Spread | N
     return chosen if fits and _enough_gres(demand, chosen, free) else None
 
 
-def _enough_gres(demand: Demand, chosen: Spread, free: Free) -> bool:
+def _enough_gres(demand: Demand, chosen: Spread, free: Free | None) -> bool:
     """--gpus counts over the whole job."""
     return all(
-        sum(_gres_on(free, gres, candidate) for candidate, _ in chosen) >= gres.count
+        (free is None or sum(_gres_on(free, gres, candidate) for candidate, _ in chosen) >= gres.count)
         and (len(chosen) <= gres.count or demand.gres_per_task != ())
         for gres in demand.gres_per_job
     )

@@ -159,7 +159,7 @@ def _start_or_book(work: Pass, job: Job, entry: Entry, task_id: int | None = Non
         return True
     if work.policy.stops_at_association_limits and _at_association_limit(reasons):
         work.block(work.line(job, entry.partition), job.id)
-    if not _preempt(work, job, reasons):
+    if not _preempt(work, job, entry, reasons):
         _keep_or_book(work, job, entry, reasons, own)
         reasons = _with_guards(work, job, reasons)
     work.judge(job, reasons)
@@ -203,11 +203,11 @@ def _book(work: Pass, job: Job, entry: Entry, reasons: tuple[Reason, ...], earli
         work.outlook.last_booked = max(entry, work.outlook.last_booked or entry)
 
 
-def _preempt(work: Pass, job: Job, reasons: tuple[Reason, ...]) -> bool:
+def _preempt(work: Pass, job: Job, entry: Entry, reasons: tuple[Reason, ...]) -> bool:
     """Whether others are ended for it, in the first partition where that helps. It starts when they are gone."""
     for why in reasons:
         if why.kind in (ReasonKind.RESOURCES, ReasonKind.PRIORITY) and why.fact("partition") in work.state.partitions:
-            decision = victims_for(work, job, work.state.partitions[str(why.fact("partition"))])
+            decision = victims_for(work, job, work.state.partitions[str(why.fact("partition"))], entry)
             if decision is not None:
                 work.starts.append(decision)
                 return True

@@ -113,11 +113,8 @@ class Fitting:
     def resuming_later(self, lenders: Iterable[int]) -> Iterator[None]:
         """For the question of a job that they make way for: in the calendar too they wait for it."""
         bookings = [self.outlook.resumptions[lender] for lender in lenders if lender in self.outlook.resumptions]
-        for booking in bookings:
-            self.calendar.unbook(booking)
-        yield
-        for booking in bookings:
-            self.calendar.book(booking)
+        with self.calendar.without(bookings):
+            yield
 
     def _fit_in(self, draft: Occupancy, search: Search, job: Job, partition: PartitionConfig) -> Fit:
         """Where it delays no slot: by the openings of single nodes where these say all, else by columns."""

@@ -4,6 +4,8 @@ Tried in drafts that are thrown away. Who may preempt whom is `seniority.py`'s. 
 go is not given more of them, and what it will hold then counts for the limits from now on: nobody else is ended for a
 start that a limit would forbid.
 
+Slots of those that stand behind it in the queue are no obstacle: who has one in its way gives it up.
+
 Invariant: with all victims gone the job fits; with any one of them still there it does not.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from bireme.core.calendar.booking import Booking
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.jobs import Ending, Job, Running
 from bireme.core.model.nodes import Health
@@ -21,43 +24,45 @@ from bireme.core.model.resources import Allocation
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.placement.search import Fit
 from bireme.core.plan.decisions import Preempt, Victim
+from bireme.core.plan.queue import Entry, entries_of
 from bireme.core.plan.seniority import SUSPEND, as_victim, exempt_s, mode, outranks, preempts, would_outrank
 from bireme.core.plan.standby import Standby
 from bireme.core.plan.work import Pass
 
+Found = tuple[Sequence[Job], Fit]
+"""Whom to end or suspend, and where the job fits then."""
 GPU_WORTH = 16
 """How many CPUs a GPU counts for when lost work is compared."""
 
 
-def victims_for(work: Pass, job: Job, partition: PartitionConfig) -> Preempt | None:
-    """The decision that makes room for the job in this partition, or None: nobody may be, or need be, ended for it."""
-    rules = work.policy.preemption
-    if not preempts(work.state, job, rules):
+def victims_for(work: Pass, job: Job, partition: PartitionConfig, entry: Entry) -> Preempt | None:
+    """The decision that makes room for the job in this partition, or None: nobody may be, or need be, ended for it.
+
+    `entry`: where it stands in the queue.
+    """
+    if not preempts(work.state, job, work.policy.preemption):
         return None
     before, standby = _stage(work)
     lenders = work.fitting.lenders(job, partition)
     with work.fitting.resuming_later(lenders):
-        return _victims(work, job, partition, before, standby, standby.opened(before, lenders.__contains__))
+        stage = standby.opened(before, lenders.__contains__)
+        enough = _fits(work, job, partition, stage, ())
+        if enough is not None:  # those that are ending already leave enough
+            if awaits_victims(work, job):
+                work.limiting.count_as_held(job, work.snapshot.allocation(job, partition, enough))
+            return None
+        found = _cheapest(work, job, partition, stage, entry)
+        if found is None or work.limiting.blocking(job, partition, found[1]):
+            return None
+        return _decision(work, job, partition, entry, (before, standby), found)
 
 
-def _victims(
-    work: Pass, job: Job, partition: PartitionConfig, before: Occupancy, standby: Standby, stage: Occupancy
-) -> Preempt | None:
-    """`stage`: as `before`, with the CPUs of suspended jobs that it outranks free."""
-    rules = work.policy.preemption
-    enough = _fits(work, job, partition, stage, ())
-    if enough is not None:  # those that are ending already leave enough
-        if awaits_victims(work, job):
-            work.limiting.count_as_held(job, work.snapshot.allocation(job, partition, enough))
-        return None
-    candidates = [running for running in _candidates(work, job, partition, rules) if running.id not in work.doomed]
-    chosen = _fewest(
-        work, job, partition, stage, sorted(candidates, key=lambda victim: (_order(work, victim), -victim.id))
-    )
-    fit = _fits(work, job, partition, stage, chosen) if chosen else None
-    if fit is None or work.limiting.blocking(job, partition, fit):
-        return None
-    decision = Preempt(job.id, tuple(_as_victim(work, victim, rules) for victim in chosen))
+def _decision(
+    work: Pass, job: Job, partition: PartitionConfig, entry: Entry, draft: tuple[Occupancy, Standby], found: Found
+) -> Preempt:
+    """Ends or suspends them, in the pass's drafts too."""
+    (before, standby), (chosen, fit) = draft, found
+    decision = Preempt(job.id, tuple(_as_victim(work, victim, work.policy.preemption) for victim in chosen))
     for victim in chosen:
         work.doomed.add(victim.id)
         before.release(_freed(work, victim))
@@ -68,7 +73,8 @@ def _victims(
     before.hold(allocation)
     work.after_preemption = before, standby
     work.limiting.count_as_held(job, allocation)
-    _promise(work, job, decision, fit, partition)
+    promised = _promise(work, job, decision, fit, partition)
+    _displace(work, entry, promised)
     return decision
 
 
@@ -89,7 +95,7 @@ def awaits_victims(work: Pass, job: Job) -> bool:
     return any(why.kind is ReasonKind.PREEMPTED and why.fact("by") == job.id for why in reasons)
 
 
-def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, partition: PartitionConfig) -> None:
+def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, partition: PartitionConfig) -> Booking:
     """What the victims leave is the job's from the moment they are gone: nobody behind it may take it meanwhile."""
     outlook, settings = work.outlook, work.state.config.settings
     ended = [victim.grace_s + settings.kill_wait_s for victim in decision.victims if not victim.suspend]
@@ -99,6 +105,27 @@ def _promise(work: Pass, job: Job, decision: Preempt, fit: Fit, partition: Parti
     begin = outlook.calendar.rounded(gone)
     booking = work.slots.booking(job, partition, begin, begin + work.snapshot.duration_s(job), fit.shares)
     outlook.restore(job.id, (*outlook.forget(job.id), booking))
+    return booking
+
+
+def _slots_behind(work: Pass, entry: Entry, until: float) -> list[Booking]:
+    """Slots before that moment of those that stand behind it. A full pass has given them none when it comes to it; in
+    a small one, which finds a victim that was not there then, they would keep it from what is its turn."""
+    pending, bookings = work.state.pending, work.outlook.bookings
+    others = [pending[job_id] for job_id in bookings if job_id in pending and job_id != entry.job_id]
+    first: dict[int, Entry] = {}
+    for other in entries_of(work.state, others):
+        first.setdefault(other.job_id, other)
+    return [slot for other in first.values() if other > entry for slot in bookings[other.job_id] if slot.begin < until]
+
+
+def _displace(work: Pass, entry: Entry, promised: Booking) -> None:
+    """Those behind give up the slots that are in the way of what was promised, and are looked at again."""
+    nodes = {share.node for share in promised.shares}
+    for slot in _slots_behind(work, entry, promised.end):
+        if slot.end > promised.begin and any(share.node in nodes for share in slot.shares):
+            work.outlook.give_up(work.state, work.outlook.forget(slot.job_id))
+            work.outlook.fresh.add(slot.job_id)
 
 
 def _stage(work: Pass) -> tuple[Occupancy, Standby]:
@@ -192,6 +219,29 @@ def _lost_s(work: Pass, victim: Job) -> float:
 def _as_victim(work: Pass, victim: Job, rules: Preemption) -> Victim:
     decided = as_victim(work.state, victim, rules)
     return decided if decided.suspend else replace(decided, lost_s=max(0, int(_lost_s(work, victim))))
+
+
+def _cheapest(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, entry: Entry) -> Found | None:
+    """Who should go, and where the job fits then."""
+    found = (each for each in _candidates(work, job, partition, work.policy.preemption) if each.id not in work.doomed)
+    candidates = sorted(found, key=lambda victim: (_order(work, victim), -victim.id))
+    chosen = _fewest(work, job, partition, stage, candidates)
+    behind: list[Booking] = []
+    if not chosen and candidates and _has_room(work, job, partition, stage, candidates):
+        behind = _slots_behind(work, entry, work.now + work.snapshot.duration_s(job))
+    with work.calendar.without(behind):
+        if behind:
+            chosen = _fewest(work, job, partition, stage, candidates)
+        fit = _fits(work, job, partition, stage, chosen) if chosen else None
+    return None if fit is None else (chosen, fit)
+
+
+def _has_room(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, victims: Sequence[Job]) -> bool:
+    """Whether it would fit with all of them gone, if there were no slots."""
+    freed = stage.draft()
+    for victim in victims:
+        freed.release(_freed(work, victim))
+    return work.fitting.new_search(job, partition).find(freed, None).found
 
 
 def _fewest(work: Pass, job: Job, partition: PartitionConfig, stage: Occupancy, candidates: list[Job]) -> list[Job]:

@@ -191,8 +191,10 @@ class Standings:
                 if item not in job.met and item.kind is not DependencyKind.SINGLETON and self._is_met(job, item, at):
                     job.met.add(item)
             for item, begun in job.after.items():
-                if begun + item.delay_s <= at:
-                    job.after[item] = -inf  # once over it stays over: the clock may be set back
+                began = min(
+                    begun, self._began(item, at)
+                )  # again, after the clock was set back to before its first start
+                job.after[item] = -inf if began + item.delay_s <= at else began  # once over it stays over
 
     def _is_met(self, job: Standing, item: Dependency, at: float) -> bool:
         others = self._targets(item)
@@ -201,9 +203,8 @@ class Standings:
         if item.kind is DependencyKind.AFTER_CORR:
             return False  # by task, when it starts
         if item.kind is DependencyKind.AFTER:
-            begun = [(each.begun_at or [at])[-1] for each in others if each.begun_at or each.over]
-            if len(begun) == len(others) and not _some_wait(others):
-                job.after.setdefault(item, max(begun))
+            if all(each.begun_at or each.over for each in others) and not _some_wait(others):
+                job.after.setdefault(item, self._began(item, at))
                 return True
             return False
         if any(not each.over for each in others):
@@ -212,6 +213,10 @@ class Standings:
         if item.kind is DependencyKind.AFTER_OK:
             return good
         return item.kind is DependencyKind.AFTER_ANY or not good
+
+    def _began(self, item: Dependency, at: float) -> float:
+        """When the last of those that are meant began last; who ended without a start, now."""
+        return max(((each.begun_at or [at])[-1] for each in self._targets(item)), default=at)
 
     def _targets(self, item: Dependency) -> list[Standing]:
         if item.task_id is not None:
