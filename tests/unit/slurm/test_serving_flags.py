@@ -229,6 +229,13 @@ def test_what_is_asked_for_and_not_applied_is_told() -> None:
     assert served("chat.sh --no-requeue").notices == ()
 
 
+def test_a_target_above_what_a_replica_takes_is_told_of() -> None:
+    (told,) = served("chat.sh --replicas=0-4 --max-concurrency=8 --target-concurrency=16").notices
+    assert "requests wait in the queue before another replica is asked for; 5.6 would not let them wait" in told
+    assert served("chat.sh --replicas=0-4 --max-concurrency=8 --target-concurrency=8").notices == ()
+    assert served("chat.sh --replicas=2 --max-concurrency=8 --target-concurrency=16").notices == ()
+
+
 def test_lines_after_the_first_command_are_told_of() -> None:
     found = read_lines("#!/bin/sh\n\n# words\n#BIREME --drain=1s\ntrue\n#BIREME --drain=9s\n", "chat.sh")
     assert [(each.flag, each.text) for each in found.flags] == [("drain", "1s")]

@@ -123,7 +123,8 @@ def lines(spec: ServiceSpec, found: dict[str, Any], *, changes: bool) -> Iterato
     yield ""
     parts = ", ".join(f"{name} {_short(wait[name])}" for name in ("mean", "p50", "p95", "p99"))
     yield f"  waiting     {parts}, at most {_short(wait['max'])}; {number(found['waited'])} requests waited"
-    yield f"  not served  {found['refused']} refused, {found['timed_out']} timed out, {found['cut_off']} cut off"
+    refused, late, cut_off = (number(found[name]) for name in ("refused", "timed_out", "cut_off"))
+    yield f"  not served  {refused} refused, {late} timed out, {cut_off} cut off"
     busy = "" if found["busy"] is None else f", busy for {found['busy']:.0%} of what they could do"
     yield f"  replicas    {found['replica_hours']:.1f} replica-hours, at most {found['most_replicas']}{busy}"
     yield f"  from none   {found['cold_starts']} cold starts; {len(found['changes'])} changes of the number wanted"

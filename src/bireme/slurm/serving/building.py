@@ -14,9 +14,10 @@ from typing import Any, cast
 
 from bireme.core.model.jobs import Dependencies, JobSpec
 from bireme.core.model.serving.probes import Probe, Probes
-from bireme.core.model.serving.scaling import Scaling, ScalingTarget
+from bireme.core.model.serving.scaling import Measure, Scaling, ScalingTarget
 from bireme.core.model.serving.services import Routing, ServiceSpec, Updating
 from bireme.core.scaling.checking import problems
+from bireme.core.scaling.targets import HEADROOM
 from bireme.slurm.options.batch import read_batch
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import OptionError
@@ -63,9 +64,22 @@ def read_service(line: Line, script: bytes | None, context: SubmitContext, scrip
     name = _name(written, request.spec, batch.options, line.script)
     spec = build(name, request.spec, values_of(written))
     unapplied = ("--requeue is not applied: a replica that is lost is replaced by a new one",)
-    notices = (*lines.warnings, *batch.notices, *(unapplied if request.spec.requeue else ()))
+    notices = (*lines.warnings, *batch.notices, *(unapplied if request.spec.requeue else ()), *_cautions(spec))
     given = {flag: tuple(each.text for each in texts) for flag, texts in written.items()}
     return ServiceSubmission(spec, request.environment, batch.script, batch.options, notices, given)
+
+
+def _cautions(spec: ServiceSpec) -> Iterable[str]:
+    """What is applied as it was written, and hardly meant."""
+    most, policy = spec.routing.max_concurrency, spec.scaling
+    if most is None or policy.replicas_min == policy.replicas_max:
+        return
+    for target in policy.targets:
+        if target.measure is Measure.CONCURRENCY and target.value > most:
+            yield (
+                f"--target-concurrency={target.value:g} is above --max-concurrency={most}: requests wait in the queue "
+                f"before another replica is asked for; {max(most * HEADROOM, 1.0):g} would not let them wait"
+            )
 
 
 def settled(script: Iterable[Written], line: Iterable[Written]) -> dict[str, tuple[Written, ...]]:
