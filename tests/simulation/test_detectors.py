@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from tests.simulation.planted import PLANTED, Planted, found
-from tests.simulation.test_worlds import IDLE, LOSSES, SEEDS, SERVICES
+from tests.simulation.test_worlds import FENCES, IDLE, LOSSES, SEEDS, SERVICES
 
 from bireme.core.accounts import charging
+from bireme.core.fences import kind as fence_kind
 from bireme.core.idle import judging
 from bireme.core.kinds.kind import Interpreter
 from bireme.core.lifecycle.registry import INTERPRETERS
@@ -21,12 +23,15 @@ from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.jobs import Outcome, Running
+from bireme.core.model.nodes import Health, Node
 from bireme.core.model.reasons import ReasonKind, reason
+from bireme.core.placement.table import NodeTable
 from bireme.core.state.state import State
 from bireme.engines.simulated.agents import Behaviour
 from bireme.runtime.kernel import Group
 from bireme.sim.faults.daemon import Daemon
 from bireme.sim.faults.draw import BEGIN, Act, Story, draw
+from bireme.sim.faults.fencing import draw_with_fences
 from bireme.sim.faults.idling import draw_with_idle
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import play, shrink
@@ -75,6 +80,40 @@ def test_an_end_for_idleness_that_nobody_was_told_of_is_found(
     monkeypatch.setitem(INTERPRETERS, o.IdlenessSeen, bug)
     with pytest.raises(Failed, match=words):
         _play_all()
+
+
+def _play_fenced() -> None:
+    for seed in FENCES:
+        play(draw_with_fences(seed))
+
+
+def _what_ends_there_comes_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NodeTable, "share_in_service", lambda self, share: share)
+    patch.setattr(NodeTable, "in_service", lambda self, allocation: allocation)
+
+
+def _only_said(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fence_kind, "_shut", lambda state, name: None)
+
+
+def _not_drained(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Node, "schedulable", property(lambda node: node.health is Health.UP))
+
+
+@pytest.mark.parametrize(
+    ("bug", "words"),
+    [
+        (_only_said, "which was fenced before"),
+        (_what_ends_there_comes_back, r"gpu \[.*are taken"),
+        (_not_drained, "a node that takes no jobs"),
+    ],
+)
+def test_a_start_on_what_is_fenced_is_found(
+    monkeypatch: pytest.MonkeyPatch, bug: Callable[[pytest.MonkeyPatch], None], words: str
+) -> None:
+    bug(monkeypatch)
+    with pytest.raises(Failed, match=words):
+        _play_fenced()
 
 
 def test_a_failure_is_made_smaller_and_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from bireme.sim.faults.draw import CLOSED, FAULTS, draw, draw_with_loss
 from bireme.sim.faults.draw_services import draw_with_services
+from bireme.sim.faults.fencing import draw_with_fences
 from bireme.sim.faults.idling import draw_with_idle
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import play
@@ -23,6 +24,8 @@ SERVICES = (*range(1, 33), 48, 164, 190, 334, 768)
 """Of worlds with services: 5, 29, 48, 164, 190, 334 and 768 found something that was mended."""
 IDLE = tuple(range(1, 13))
 """Of worlds with idle GPUs."""
+FENCES = tuple(range(1, 13))
+"""Of worlds with GPUs and nodes that break."""
 FOUND = (1700343, 2700187, 4700211, 5700347, 9700131, 9700248, 10700090, 13700193, 13700281, 22000180, 31000775)
 """Worlds that soaking found broken, and that were mended: as they were drawn then, without wishes."""
 
@@ -65,6 +68,16 @@ def test_world_with_idle_gpus(seed: int) -> None:
     except Failed as failure:
         pytest.fail(f"{failure} (a world with idle GPUs, seed {seed}, step {failure.steps})", pytrace=False)
     assert outcome.acts["idles"]
+
+
+@pytest.mark.parametrize("seed", FENCES)
+def test_world_with_fences(seed: int) -> None:
+    """Nothing is started on what was fenced before, and everything comes to an end when all is repaired."""
+    try:
+        outcome = play(draw_with_fences(seed))
+    except Failed as failure:
+        pytest.fail(f"{failure} (a world with fences, seed {seed}, step {failure.steps})", pytrace=False)
+    assert outcome.acts["trouble"]
 
 
 def test_everything_that_people_do_to_services_is_drawn() -> None:

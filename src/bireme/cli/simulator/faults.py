@@ -15,6 +15,7 @@ from bireme.cli.parsing import Arguments
 from bireme.commands.voice import CommandFailure
 from bireme.sim.faults.draw import Story, draw
 from bireme.sim.faults.draw_services import draw_with_services
+from bireme.sim.faults.fencing import draw_with_fences
 from bireme.sim.faults.idling import draw_with_idle
 from bireme.sim.faults.play import Failed
 from bireme.sim.faults.soak import Tally, play, shrink, soak
@@ -22,6 +23,7 @@ from bireme.sim.faults.soak import Tally, play, shrink, soak
 TELL_EVERY_S = 10.0
 SERVICES = "of worlds with services"
 IDLE = "of worlds with idle GPUs"
+FENCES = "of worlds with GPUs and nodes that break"
 
 
 def add_commands(commands: argparse._SubParsersAction[Arguments]) -> None:
@@ -33,6 +35,7 @@ def add_commands(commands: argparse._SubParsersAction[Arguments]) -> None:
     world.add_argument("--shrink", action="store_true", help="look for a smaller story that breaks the same rule")
     world.add_argument("--services", action="store_true", help=SERVICES)
     world.add_argument("--idle", action="store_true", help=IDLE)
+    world.add_argument("--fences", action="store_true", help=FENCES)
     world.set_defaults(command=_world)
     many = commands.add_parser("soak", help="fault worlds without end: worlds, events, faults, and what broke")
     many.add_argument("--seconds", type=float, help="end after so long; default: never")
@@ -40,6 +43,7 @@ def add_commands(commands: argparse._SubParsersAction[Arguments]) -> None:
     many.add_argument("--worlds", type=int, metavar="N", help="end after so many")
     many.add_argument("--services", action="store_true", help=SERVICES)
     many.add_argument("--idle", action="store_true", help=IDLE)
+    many.add_argument("--fences", action="store_true", help=FENCES)
     many.set_defaults(command=_soak)
 
 
@@ -77,9 +81,11 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 def _draws(given: argparse.Namespace) -> Callable[[int], Story]:
-    if given.services and given.idle:
-        raise CommandFailure("--services and --idle are two kinds of worlds: name one")
-    return draw_with_services if given.services else draw_with_idle if given.idle else draw
+    kinds = {"--services": draw_with_services, "--idle": draw_with_idle, "--fences": draw_with_fences}
+    named = [flag for flag in kinds if getattr(given, flag.removeprefix("--"))]
+    if len(named) > 1:
+        raise CommandFailure(f"{' and '.join(named)} are {len(named)} kinds of worlds: name one")
+    return kinds[named[0]] if named else draw
 
 
 def _left_out(whole: Story, story: Story) -> str:

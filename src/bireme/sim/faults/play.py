@@ -21,6 +21,8 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
+from bireme.core.fences.shelves import FENCES
+from bireme.core.findings.shelves import FINDINGS
 from bireme.core.idle.shelves import policy_of as idle_policy_of
 from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
@@ -40,10 +42,11 @@ from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.crew import Fleet
 from bireme.ports import HistoryQuery, JournalError
 from bireme.runtime.kernel import load
-from bireme.sim.faults import idling
+from bireme.sim.faults import fencing, idling
 from bireme.sim.faults.compare import differences
 from bireme.sim.faults.daemon import Daemon, Death, Died, FaultyStore
 from bireme.sim.faults.draw import ACCOUNTS, BEGIN, LICENCES, PEOPLE_S, Act, Story
+from bireme.sim.faults.fencing import FenceRules
 from bireme.sim.faults.idling import IdleRules
 from bireme.sim.faults.judge import Judge, NoJudge
 from bireme.sim.faults.ledger import UsageLedger
@@ -128,6 +131,7 @@ class Player:
         self.services = ServiceRules(story.seed, self._later)
         self.services.say = self._router_says
         self.idle = IdleRules()
+        self.fences = FenceRules()
         self.reports = Garbler(self.clock, f"reports {story.seed}")
         self.ledger = UsageLedger()
         self.daemon: Daemon | None = None
@@ -409,6 +413,16 @@ class Player:
         if not over:
             self._later(idling.ROUND_S, partial(self._measured, number, since, until))
 
+    def _healing_policy(self, act: Act) -> None:
+        self._ask(fencing.policy_order(act.facts))
+
+    def _healing_answer(self, act: Act) -> None:
+        self._ask(fencing.answer_order(act.facts))
+
+    def _trouble(self, act: Act) -> None:
+        if self.daemon is not None:
+            self._hears(self.daemon, [fencing.seen_of(act.facts, self.fleet.wall())])
+
     def _configure(self, config: ClusterConfig) -> None:
         self.config = config
         if self.daemon is not None:
@@ -422,6 +436,7 @@ class Player:
         self.truth.committed(events)
         self.judge.committed(events)
         self.idle.committed(events)
+        self.fences.committed(events)
         if not self._lossy:
             self.services.committed(events)
         self._check_given_up(events)
@@ -532,6 +547,8 @@ class Player:
             self.judge.check_overdue(self.fleet.wall())
         if self.config != self.story.config:
             self._configure(self.story.config)
+        if FINDINGS.of(self.daemon.state) or FENCES.of(self.daemon.state):
+            self._ask(fencing.all_mended)
         for node in self.fleet.agents:
             self.people.set_node(node, "RESUME")
         self.people.set_limits({account: {"grp_jobs": None} for account in self.story.limits})

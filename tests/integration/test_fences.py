@@ -1,0 +1,89 @@
+"""Fences on a real cluster: no job gets a GPU that is out of service, whatever dies; and the hook hears of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cluster import Cluster
+
+from bireme.client.sdk import Client
+
+CONF = """
+ClusterName=fenced
+SlurmctldHost=localhost
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+KillWait=2
+NodeName=n[1-2] NodeHostname=localhost CPUs=4 Gres=gpu:h100:2
+PartitionName=main Nodes=ALL Default=YES
+"""
+HOOK = """#!/bin/sh
+cat > "{folder}/$$.new"
+mv "{folder}/$$.new" "{folder}/$$.json"
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(CONF)
+    made.conf(CONF, gres="NodeName=n[1-2] Name=gpu Type=h100 File=/dev/nvidia[0-1]\n")
+    hook = made.folder / "hook"
+    (made.folder / "told").mkdir()
+    hook.write_text(HOOK.format(folder=made.folder / "told"))
+    hook.chmod(0o755)
+    made.variables["BIREME_HEALING_HOOK"] = str(hook)
+    with made.running():
+        yield made
+
+
+def gpus_on(cluster: Cluster, node: str) -> str:
+    return cluster.run("srun", "-w", node, "--gres=gpu:1", "sh", "-c", "echo $SLURM_STEP_GPUS").stdout.strip()
+
+
+def test_a_fenced_gpu_is_given_to_nobody_also_after_the_daemon_was_killed(cluster: Cluster) -> None:
+    said = cluster.bireme("healings", "fence", "n1:gpu0", "--reason", "fan 3 rattles").stdout
+    assert said == "Healing 1 (take GPU 0 of n1 out of service, the other 1 stay) is done.\n"
+    assert gpus_on(cluster, "n1") == "1"
+    shown = cluster.run("scontrol", "show", "node", "n1", "-d").stdout
+    assert "GresDrain=gpu:h100:1(IDX:0)" in shown
+    assert "Reason=GPU 0 fenced: fan 3 rattles [" in shown
+    cluster.kill_daemon()
+    cluster.up_again()
+    assert gpus_on(cluster, "n1") == "1"
+    wants_all = cluster.run("sbatch", "--parsable", "-w", "n1", "--gres=gpu:2", "--wrap", "true").stdout.strip()
+    why = cluster.bireme("why", wants_all).stdout
+    assert "GPU 0 of n1 is fenced: fan 3 rattles" in " ".join(why.split())
+    refused = cluster.bireme("healings", "fence", "n1:0", "--reason", "again", check=False)
+    assert refused.returncode != 0
+    assert "n1:gpu0 is fenced already: fan 3 rattles; `bireme healings undo 1` lifts that" in refused.stderr
+    assert "Healing 1 (" in cluster.bireme("healings", "undo", "1", "--why", "new fan").stdout
+    assert cluster.wait(wants_all)["state"] == "COMPLETED"
+
+
+def test_a_node_is_drained_in_slurms_words_and_resuming_it_lifts_the_fence(cluster: Cluster) -> None:
+    cluster.bireme("healings", "fence", "n2", "--reason", "its link flaps")
+    assert "its link flaps" in cluster.run("sinfo", "-R", "-h", "-o", "%E %N").stdout
+    cluster.run("scontrol", "update", "nodename=n2", "state=resume")
+    shown = json.loads(cluster.bireme("healings", "--all", "--json").stdout)
+    newest = shown["healings"][0]
+    assert (newest["state"], newest["said"]) == ("undone", "the node was resumed")
+    assert shown["fences"] == []
+
+
+def told(cluster: Cluster, what: str, why: str) -> list[dict[str, Any]]:
+    facts = [json.loads(file.read_text()) for file in (cluster.folder / "told").glob("*.json")]
+    return [each for each in facts if each["what"] == what and each["why"] == why]
+
+
+def test_the_hook_hears_of_all_of_it(cluster: Cluster) -> None:
+    with Client(str(cluster.home)) as client:
+        client.fence("n2", "for the hook")
+        cluster.until(lambda: told(cluster, "fence raised", "for the hook"))
+        client.undo_healing(client.healings()[0]["id"], "heard")
+    cluster.until(lambda: told(cluster, "fence lifted", "heard"))
+    (raised,) = told(cluster, "fence raised", "for the hook")
+    assert (raised["place"], raised["by"]) == ("n2", "root")
