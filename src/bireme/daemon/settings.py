@@ -376,6 +376,11 @@ class Settings:
     detect_nvlink_crc_per_s: int = setting(
         100, "detectors.nvlink_crc_per_s", "So many checksum errors in a second are too many."
     )
+    detect_stray: str = setting(
+        "on", "detectors.stray", "Whether processes on a GPU that belong to no job become a finding.", ("on", "off")
+    )
+    detect_stray_mib: int = setting(500, "detectors.stray_mib", "How much of a GPU's memory they have to have, in MiB.")
+    detect_stray_s: int = setting(60, "detectors.stray_s", "For how many seconds.")
     detect_nic: str = setting(
         "on",
         "detectors.nic",

@@ -240,6 +240,16 @@ GPU_ROWS = (
         remedy="nvidia-smi nvlink -e says which link; reseat the card or its bridge, else ask the vendor.",
         quoted=("gpu_nvlink_recoveries",),
     ),
+    Row(
+        name="stray",
+        sees=_over("gpu_unowned_memory", lambda t: t.stray_mib),
+        holds_s=lambda t: t.stray_s,
+        gravity=Gravity.NOTE,
+        cause="gpu_out_of_memory",
+        title="{which} is used by processes that belong to no job",
+        remedy="nvidia-smi on the node names them: end them, or start them as a job. Jobs there lack that memory.",
+        quoted=("gpu_unowned_memory", "gpu_processes"),
+    ),
 )
 NODE_ROWS = (
     Row(

@@ -14,6 +14,7 @@ DETECTORS = (
     "throttle",
     "pcie",
     "nvlink",
+    "stray",
     "nic",
     "filesystem",
     "clock",
@@ -38,6 +39,9 @@ class Thresholds:
     pcie_replays_per_s: float = 10.0
     nvlink_s: float = 60.0
     nvlink_crc_per_s: float = 100.0
+    stray_mib: float = 500.0
+    """What a desktop or a tool for monitoring takes of a GPU is no stray."""
+    stray_s: float = 60.0
     nic_s: float = 10.0
     nic_flaps: int = 3
     filesystem_s: float = 60.0

@@ -16,6 +16,8 @@ def thresholds_of(settings: Settings) -> Thresholds:
         pcie_replays_per_s=float(settings.detect_pcie_replays_per_s),
         nvlink_s=float(settings.detect_nvlink_s),
         nvlink_crc_per_s=float(settings.detect_nvlink_crc_per_s),
+        stray_mib=float(settings.detect_stray_mib),
+        stray_s=float(settings.detect_stray_s),
         nic_s=float(settings.detect_nic_s),
         nic_flaps=max(1, settings.detect_nic_flaps),
         filesystem_s=float(settings.detect_filesystem_s),

@@ -42,6 +42,7 @@ CASES = {
     "pcie.replays": ({"gpu_pcie_replays": 50.0}, 60, Gravity.DEGRADED),
     "nvlink.crc": ({"gpu_nvlink_crc_errors": 500.0}, 60, Gravity.DEGRADED),
     "nvlink": ({"gpu_nvlink_recoveries": 0.1}, 60, Gravity.DEGRADED),
+    "stray": ({"gpu_unowned_memory": 501.0}, 60, Gravity.NOTE),
 }
 
 
