@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-clocks explore check format compatibility bench bench-kubernetes placement-study soak soak-detectors soak-real gpu-test diagnose-score clean
+.PHONY: help install demo demo-heal test test-fast test-clocks explore check format compatibility bench bench-kubernetes placement-study soak soak-detectors soak-real gpu-test diagnose-score clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,9 @@ install: $(VENV)/.installed ## make the virtual environment and install Bireme i
 
 demo: $(VENV)/.installed ## eight virtual nodes x eight GPUs on this machine, real jobs, under a minute
 	@$(BIN)/python examples/demo.py
+
+demo-heal: $(VENV)/.installed ## a node dies under a gang, which runs again from its checkpoint by itself, in half a minute
+	@$(BIN)/python examples/heal_demo.py
 
 test: $(VENV)/.dev ## install what the tests need, then run all of them
 	@$(BIN)/python -m tests.prepare

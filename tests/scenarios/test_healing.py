@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from bireme.core.healing.kind import INQUESTS, MOST_S
+from bireme.core.healing.inquests import MOST_AT_ONCE
+from bireme.core.healing.kind import MOST_S
+from bireme.core.healing.shelves import INQUESTS
 from bireme.core.healings import requests as healings
 from bireme.core.healings.shelves import HEALINGS
 from bireme.core.jobs import requests
@@ -307,3 +309,22 @@ def test_services_replicas_are_left_to_their_service() -> None:
     world.settle()
     assert acts(world) == {}
     assert not [each for each in HEALINGS.of(world.state).values() if each.proposal.act is HealingAct.RESTART_JOB]
+
+
+def test_a_flood_of_failures_is_not_looked_into_one_by_one() -> None:
+    world = world_with("1x200")
+    for number in range(MOST_AT_ONCE + 2):
+        world.submit(f"j{number}", cpus=1, heal="restart")
+    world.settle()
+    for number in range(MOST_AT_ONCE + 2):
+        world.finish(f"j{number}", 1)
+    assert len(INQUESTS.of(world.state)) == MOST_AT_ONCE
+    assert world.described()[f"j{MOST_AT_ONCE}"] == "FAILED 1:0"
+
+
+def test_where_nobody_looks_nobody_waits() -> None:
+    """A simulation, or a journal of before there were policies."""
+    world = Scenario("1x1:h100")
+    train(world)
+    world.finish("train", 1)
+    world.expect(train="FAILED 1:0")

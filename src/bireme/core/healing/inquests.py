@@ -14,8 +14,9 @@ from typing import Any
 
 from bireme.core.findings.shelves import FINDINGS
 from bireme.core.healing.restarts import PASSING, TOLD, Answer, End, answer_for
+from bireme.core.healing.shelves import INQUESTS
 from bireme.core.healings.deciding import proposed
-from bireme.core.healings.shelves import latest_of, policy_of
+from bireme.core.healings.shelves import is_policy_set, latest_of, policy_of
 from bireme.core.jobs.components import others
 from bireme.core.jobs.due import time_limit_s
 from bireme.core.jobs.submission import can_ever_run
@@ -29,6 +30,9 @@ from bireme.core.model.reasons import ReasonKind
 from bireme.core.placement.demand import resolve
 from bireme.core.state.state import State
 
+MOST_AT_ONCE = 64
+"""Ends that await their verdicts at one time: what fails beyond that ends as in Slurm. A flood has one cause, and is
+not mended by as many restarts."""
 LOOKED_INTO = frozenset(("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "BOOT_FAIL"))
 DEFAULT = RestartRule()
 
@@ -66,6 +70,8 @@ def opened(state: State, events: Sequence[e.Event]) -> list[e.Event]:
 
 def _is_looked_into(state: State, event: e.JobEnding) -> bool:
     job = state.jobs.get(event.job_id)
+    if not is_policy_set(state) or len(INQUESTS.of(state)) >= MOST_AT_ONCE:
+        return False  # nobody is there who would look, or too much is looked into already
     if job is None or event.hold or event.outcome.state not in LOOKED_INTO:
         return False
     starts = isinstance(job.phase, Starting | Running | Suspended)

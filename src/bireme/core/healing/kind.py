@@ -14,6 +14,7 @@ from typing import Any
 
 from bireme.core.findings.shelves import FINDINGS
 from bireme.core.healing import inquests
+from bireme.core.healing.shelves import FOUND, INQUESTS, TAKEN_BACK
 from bireme.core.healings.deciding import proposed
 from bireme.core.healings.shelves import HEALINGS, to_do
 from bireme.core.kinds.kind import Kind
@@ -33,13 +34,7 @@ from bireme.core.state.state import State
 MOST_S = 60.0
 """So long a verdict is waited for."""
 
-INQUESTS: Shelf[int, float] = Shelf("inquests", int, float)
-"""By job: since when the end of its start awaits its verdict."""
-TAKEN_BACK: Shelf[int, int] = Shelf("restarts_taken_back", int, int)
-"""Jobs whose restart people have taken back, with the number of that healing: they are to end."""
 
-FOUND: Shelf[int, str] = Shelf("jobs_to_heal", int, str)
-"""Jobs that run, and of which something is found that a restart may mend: the key of the finding."""
 _MENDED_BY_RESTART = ("hang",)
 
 

@@ -29,6 +29,11 @@ def policy_of(state: State) -> HealingPolicy:
     return POLICY.of(state).get(_THE_ONE, _NO_POLICY)
 
 
+def is_policy_set(state: State) -> bool:
+    """Whether anybody has said how far Bireme may go: where nobody has, nobody carries healings out either."""
+    return _THE_ONE in POLICY.of(state)
+
+
 def put_policy(state: State, policy: HealingPolicy) -> None:
     POLICY.put(state, _THE_ONE, policy)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from bireme.core.fences.judging import FENCING, clusters_of, why_text
 from bireme.core.fences.shelves import FENCES
-from bireme.core.healings.shelves import HEALINGS, policy_of
+from bireme.core.healings.shelves import HEALINGS, is_policy_set, policy_of
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Trouble
 from bireme.core.model.healing.fences import Fence
@@ -67,7 +67,8 @@ class HealingKeeper:
         """Journaled where it is another than it was."""
 
         def decide(state: State, now: float) -> list[e.Event]:
-            return [e.HealingPolicySet(policy)] if policy_of(state) != policy else []
+            news = policy_of(state) != policy or not is_policy_set(state)
+            return [e.HealingPolicySet(policy)] if news else []
 
         await self._cluster.do("configuration", decide, own=True)
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from bireme.core.healing.kind import INQUESTS
+from bireme.core.healing.shelves import INQUESTS
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.findings import Quote

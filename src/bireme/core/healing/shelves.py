@@ -1,0 +1,12 @@
+"""Where it lies in the state which jobs are looked into, and what is to happen to jobs."""
+
+from __future__ import annotations
+
+from bireme.core.state.shelf import Shelf
+
+INQUESTS: Shelf[int, float] = Shelf("inquests", int, float)
+"""By job: since when the end of its start awaits its verdict."""
+TAKEN_BACK: Shelf[int, int] = Shelf("restarts_taken_back", int, int)
+"""Jobs whose restart people have taken back, with the number of that healing: they are to end."""
+FOUND: Shelf[int, str] = Shelf("jobs_to_heal", int, str)
+"""Jobs that run, and of which something is found that a restart may mend: the key of the finding."""
