@@ -15,6 +15,7 @@ from bench import (
     commands,
     crowd,
     diagnose,
+    heal,
     launch,
     machine,
     much,
@@ -49,6 +50,7 @@ SECTIONS = (
     "services",
     "telemetry",
     "diagnose",
+    "heal",
     "slurm",
 )
 
@@ -73,6 +75,8 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         return _machine()
     if section == "slurm":
         return beside_slurm.measure(sizes, facts) if with_slurm else iter(())
+    if section == "heal":
+        return heal.measure(sizes, with_slurm)
     modules = {
         "planner": planner,
         "placement": placement,

@@ -31,6 +31,7 @@ class Sizes:
     crowd_calls: int = 1_000
     crowd_rounds: int = 3
     restart_jobs: int = 100_000
+    heal_rounds: int = 5
     much_tasks: int = 50_000
     much_jobs: int = 20_000
     row_jobs: int = 30_000
@@ -81,6 +82,7 @@ QUICK = Sizes(
     crowd_calls=5,
     crowd_rounds=1,
     restart_jobs=200,
+    heal_rounds=1,
     much_tasks=200,
     much_jobs=50,
     row_jobs=20,
