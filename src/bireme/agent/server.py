@@ -345,9 +345,9 @@ class AgentServer:
             return False
         holding = self._holdings.open(knock.uid)
         if knock.client:
-            CarriedClient(self.loop, hub, arrival, holding, knock.client, lambda: self._daemon is not None)
+            CarriedClient(hub, arrival, holding, knock.client, lambda: self._daemon is not None)
         else:
-            StreamClient(self.loop, hub, arrival, holding)
+            StreamClient(hub, arrival, holding)
         return True
 
     def _let_stream_wait(self, knock: _Knock) -> None:

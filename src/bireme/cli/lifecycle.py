@@ -25,6 +25,7 @@ from bireme.cli.launchers import write_launchers
 from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
 from bireme.commands.voice import CommandFailure, run_command
+from bireme.core.explain.wording import counted
 from bireme.daemon import process
 from bireme.daemon.files import write_sealed
 from bireme.daemon.interpreter import own_environment
@@ -195,10 +196,10 @@ def machine_words(nodes: list[dict[str, Any]]) -> str:
     gpus: Counter[str] = Counter()
     for node in nodes:
         gpus.update(gpus_of(node.get("gres") or ""))
-    words = [_plural(len(nodes), "node"), _plural(cpus, "CPU")]
+    words = [counted(len(nodes), "node"), counted(cpus, "CPU")]
     if gpus:
         types = ", ".join(sorted(name for name in gpus if name))
-        words.append(_plural(sum(gpus.values()), "GPU") + (f" ({types})" if types else ""))
+        words.append(counted(sum(gpus.values()), "GPU") + (f" ({types})" if types else ""))
     return ", ".join(words)
 
 
@@ -221,11 +222,7 @@ def gpus_of(gres: str) -> dict[str, int]:
 def _services(names: list[str]) -> str:
     """`2 services (chat, draw)`; of many the first ones."""
     shown = ", ".join(names[:_NAMED_SERVICES]) + (", ..." if len(names) > _NAMED_SERVICES else "")
-    return f"{_plural(len(names), 'service')} ({shown})"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{counted(len(names), 'service')} ({shown})"
 
 
 # --- down --------------------------------------------------------------------------------------------------
@@ -276,7 +273,7 @@ def _down(argv: list[str]) -> int:
 
 def _what_ended(told: dict[str, Any], left: dict[int, str]) -> Iterator[str]:
     """`told`: by the daemon that was asked, if one was; `left`: agents that it did not end."""
-    words = [_plural(told["jobs"], "running job")] if told.get("jobs") else []
+    words = [counted(told["jobs"], "running job")] if told.get("jobs") else []
     if told.get("agents"):
         words.append(f"the agents of {compress(told['agents'])}")
     if words:

@@ -22,6 +22,7 @@ from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.paths import path_of
 from bireme.commands.reports import make_stamp
 from bireme.commands.voice import CommandFailure, refused_by_daemon, run_command
+from bireme.core.explain.wording import counted
 from bireme.core.model.serving.names import is_service_name
 from bireme.slurm.formats.visible import visible_values
 from bireme.slurm.hostlist import compress
@@ -172,7 +173,7 @@ class _Page:
             yield from _labelled("Sooner", self._sooner(job))
 
     def _before(self, sent_back: Record) -> str:
-        restarts = f" ({_count(sent_back['restarts'], 'restart')})" if sent_back["restarts"] else ""
+        restarts = f" ({counted(sent_back['restarts'], 'restart')})" if sent_back["restarts"] else ""
         return f"{sent_back['text']} {self._when(sent_back['at'])}{restarts}"
 
     def _expected(self, told: Record) -> Iterator[str]:
@@ -191,7 +192,7 @@ class _Page:
             case "now":
                 return "The next look at the queue starts it."
             case "slot":
-                ahead = f", behind {_count(before, 'other')} with a slot" if before else ""
+                ahead = f", behind {counted(before, 'other')} with a slot" if before else ""
                 return (
                     f"A slot is booked{ahead}. Sooner if jobs end before their time limits; later only if jobs come "
                     "that go before it, or nodes fail."
@@ -261,7 +262,7 @@ class _Page:
     def _room(self, room: Record, is_part: bool) -> str:
         """`is_part`: of a heterogeneous job, whose other components need room at the same time."""
         name, able, long_enough = room["partition"], room["nodes_now"], room["nodes_long_enough"]
-        text = f"needs {room['needs']}; {_count(able, 'node')} of {name} {_have(able)} that free now"
+        text = f"needs {room['needs']}; {counted(able, 'node')} of {name} {_have(able)} that free now"
         if room["nodes_needed"] == 1 and able == 0:
             text = f"needs {room['needs']}; no node of {name} has that free now"
         if able < room["nodes_needed"] and room.get("spare"):
@@ -281,7 +282,7 @@ class _Page:
     def _releases(self, expected: Record) -> Iterator[str]:
         releases = expected["waits_for"]
         if len(releases) > _NAMED:
-            yield f"{_count(len(releases) - _NAMED, 'job')} more must end before; the last ones:"
+            yield f"{counted(len(releases) - _NAMED, 'job')} more must end before; the last ones:"
         for each in releases[-_NAMED:]:
             who = f"job {each['job']}" if each["running"] else f"job {each['job']}, which waits too,"
             yield f"{who} frees {compress(each['nodes'])} {self._when(each['at'])} at the latest"
@@ -291,7 +292,7 @@ class _Page:
             aside = f" ({_aside(place['aside'])} for something else)" if place["aside"] else ""
             if not place["position"]:
                 are = "is" if place["in_line"] == 1 else "are"
-                yield f"not in line; {_count(place['in_line'], 'job')} of partition {place['partition']} {are}"
+                yield f"not in line; {counted(place['in_line'], 'job')} of partition {place['partition']} {are}"
                 continue
             yield f"{_ordinal(place['position'])} of {place['in_line']} in partition {place['partition']}{aside}"
             if place["before"]:
@@ -330,9 +331,9 @@ class _Page:
             used, best = len(told["leaves"]), told["fewest_leaves"]
             good = "the fewest possible" if used <= best else f"{best} would be the fewest possible"
             over = (
-                f"in {_count(used, 'block')}"
+                f"in {counted(used, 'block')}"
                 if told.get("in_blocks")
-                else f"under {_count(used, 'switch', 'switches')}"
+                else f"under {counted(used, 'switch', 'switches')}"
             )
             yield "Network", f"{over} ({compress(told['leaves'])}); {good}"
         waited = format_elapsed(int(told["waited_s"]))
@@ -448,10 +449,6 @@ def _jobs(labels: list[str]) -> str:
     shown = ", ".join(labels[:_NAMED])
     more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
     return f"job{'s' * (len(labels) > 1)} {shown}{more}"
-
-
-def _count(number: int, word: str, words: str = "") -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {words or word + 's'}"
 
 
 def _amount(tres: str, amount: int) -> str:

@@ -21,7 +21,7 @@ __all__ = ["Dropped", "Inspection", "inspected", "loss_of", "prune", "recover"]
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """How many of each."""
+    """How many jobs, blobs and events were dropped from a store."""
 
     jobs: int
     blobs: int

@@ -604,7 +604,7 @@ class ClientSide(asyncio.Protocol):
         self._next()
 
     def answered_whole(self, status: int) -> None:
-        """The same, of an answer that came in one piece and whose connection stays."""
+        """Ends a request whose answer came in one piece and whose connection to the replica stays."""
         backend = self.backend
         assert backend is not None
         now = time.monotonic()

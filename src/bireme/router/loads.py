@@ -21,7 +21,7 @@ Cells = dict[str, int]
 
 
 class _Sum:
-    """Of a service or of a replica."""
+    """The load of one service or replica, added up over all workers."""
 
     __slots__ = ("arrived", "averages", "rates", "refused", "tally")
 

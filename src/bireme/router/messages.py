@@ -58,7 +58,7 @@ class Hello(Order, tag="hello", frozen=True):
 
 
 class Timeouts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """Of one service, in seconds; 0 is no limit."""
+    """How long a request of one service may take at each step, in seconds; 0 is no limit."""
 
     connect_s: float = 5.0
     """Until some replica has taken the connection; all ready ones are tried meanwhile."""
@@ -179,7 +179,7 @@ class Told(msgspec.Struct, tag_field="ev", kw_only=True, omit_defaults=True, fro
 
 
 class Welcome(Told, tag="welcome", frozen=True):
-    """What it is and what it goes by. `serial` is 0 before the first table."""
+    """Who this router is, and the serial of the table that it routes by. `serial` is 0 before the first table."""
 
     version: int
     pid: int
@@ -197,7 +197,7 @@ class Welcome(Told, tag="welcome", frozen=True):
 
 
 class Kept(Told, tag="kept", frozen=True):
-    """It goes on as it is: what `Configure` asked for cannot be, and why."""
+    """The router keeps its settings: what `Configure` asked for cannot be, and why."""
 
     why: str
 

@@ -16,7 +16,7 @@ PORT = 8600
 
 
 class Settings(msgspec.Struct, kw_only=True, frozen=True):
-    """Of one router."""
+    """The settings of one router, as the daemon starts it with."""
 
     home: str
     """Its folder: the socket, the table, the lock."""

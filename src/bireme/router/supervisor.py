@@ -56,7 +56,7 @@ _MEET_S, _MEET_AGAIN_S = 3.0, 0.1
 
 
 class Supervisor:
-    """Everything of this process."""
+    """The router's first process: starts and replaces the workers, and hears what the daemon says."""
 
     def __init__(self, settings: Settings) -> None:
         self._home = settings.home

@@ -64,7 +64,7 @@ _HOMELESS_LOOKS = 50
 
 
 class Worker:
-    """Everything of this process."""
+    """One worker process of the router, with all that the connections in it share."""
 
     def __init__(self, start: Start, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = start.settings

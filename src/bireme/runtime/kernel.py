@@ -84,7 +84,8 @@ class Group:
 
 
 class Kernel:
-    """See the module. Not thread-safe: one caller, one turn at a time."""
+    """Turns requests, reports and time into events, commands and plans: one turn after another. Not thread-safe: one
+    caller, one turn at a time."""
 
     def __init__(
         self,

@@ -29,7 +29,8 @@ Numbers = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Watts:
-    """What things draw. `gpu`: one in use; `idle`: one that is not; `node`: the rest of a node."""
+    """The power that parts of a cluster draw, in watts. `gpu`: one in use; `idle`: one that is not; `node`: the rest of
+    a node."""
 
     gpu: float = 0.0
     idle: float = 0.0
@@ -100,7 +101,7 @@ def _count(words: Iterable[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Of jobs that have ended, in one order."""
+    """The figures of jobs that have ended, a column for each, all in one order."""
 
     wait_s: Floats
     turnaround_s: Floats

@@ -34,7 +34,7 @@ class Ranking(Protocol):
 
 
 class ByPriority:
-    """Whatever the keys say."""
+    """Leaves the order of jobs to the keys of slurm.conf."""
 
     def priority(self, job: TraceJob, limit_s: int) -> int | None:
         return None

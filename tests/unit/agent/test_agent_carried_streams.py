@@ -297,7 +297,7 @@ def test_a_client_is_given_up_only_while_it_could_have_come_back(monkeypatch: py
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     arrival = Arrival(theirs, b"", lambda: None)
-    carried_streams.CarriedClient(loop, hub, arrival, Holdings(1, 1).open(0), "who", has_daemon)
+    carried_streams.CarriedClient(hub, arrival, Holdings(1, 1).open(0), "who", has_daemon)
     ours.close()
 
     def check() -> None:

@@ -19,7 +19,7 @@ from bireme.agent.messages import protocol
 from bireme.agent.stdio.holdings import Holding
 from bireme.agent.stdio.resumption import Heard, Kept
 from bireme.agent.stdio.streams import Arrival, StreamClient, StreamHub
-from bireme.agent.system.loop import READ, Loop, Timer
+from bireme.agent.system.loop import READ, Timer
 
 log = logging.getLogger("bireme.agent")
 
@@ -28,7 +28,7 @@ _LOOK_S = 60.0
 
 class CarriedClient(StreamClient):
     def __init__(
-        self, loop: Loop, hub: StreamHub, arrival: Arrival, holding: Holding, name: str, may_return: Callable[[], bool]
+        self, hub: StreamHub, arrival: Arrival, holding: Holding, name: str, may_return: Callable[[], bool]
     ) -> None:
         """`may_return`: whether there is a way by which it could have come back by now."""
         self.name = name
@@ -39,7 +39,7 @@ class CarriedClient(StreamClient):
         self._heard = Heard()
         self._left = False
         self._looking: Timer | None = None
-        super().__init__(loop, hub, arrival, holding)
+        super().__init__(hub, arrival, holding)
 
     def _greet(self) -> None:
         self._send_now(self._heard.confirmation())

@@ -77,7 +77,7 @@ class _Sink:
 
 class StreamHub:
     def __init__(self, loop: Loop, events: StepEvents) -> None:
-        self._loop = loop
+        self.loop = loop
         self._events = events
         self._sources: dict[int, _Source] = {}
         self._sinks: dict[int, _Sink] = {}
@@ -95,7 +95,7 @@ class StreamHub:
         os.set_blocking(fd, False)
         self._sources[fd] = _Source(fd, kind, task)
         if not self._paused:
-            self._loop.watch(fd, READ, lambda _events: self._read(fd))
+            self.loop.watch(fd, READ, lambda _events: self._read(fd))
 
     def add_sink(self, fd: int, task: int, *, terminal: bool = False) -> None:
         os.set_blocking(fd, False)
@@ -204,9 +204,9 @@ class StreamHub:
         self._paused = paused
         for fd in self._sources:
             if paused:
-                self._loop.unwatch(fd)
+                self.loop.unwatch(fd)
             else:
-                self._loop.watch(fd, READ, lambda _events, fd=fd: self._read(fd))  # type: ignore[misc]
+                self.loop.watch(fd, READ, lambda _events, fd=fd: self._read(fd))  # type: ignore[misc]
 
     def stdin_is_full(self) -> bool:
         return self._unread() > _HIGH_WATER
@@ -246,7 +246,7 @@ class StreamHub:
 
     def _close_source(self, source: _Source) -> None:
         if self._sources.pop(source.fd, None) is not None:
-            self._loop.unwatch(source.fd)
+            self.loop.unwatch(source.fd)
             os.close(source.fd)
 
     def _feed_stdin(self, task: int, data: bytes) -> None:
@@ -277,11 +277,11 @@ class StreamHub:
             self._close_sink(task)
             return
         if sink.pending and not sink.watched:
-            self._loop.watch(sink.fd, WRITE, lambda _events: self._push_on(task, sink))
+            self.loop.watch(sink.fd, WRITE, lambda _events: self._push_on(task, sink))
             sink.watched = True
         elif not sink.pending:
             if sink.watched:
-                self._loop.unwatch(sink.fd)
+                self.loop.unwatch(sink.fd)
                 sink.watched = False
             if sink.ended:
                 self._close_sink(task)
@@ -290,7 +290,7 @@ class StreamHub:
         sink = self._sinks.pop(task, None)
         if sink is not None:
             if sink.watched:
-                self._loop.unwatch(sink.fd)
+                self.loop.unwatch(sink.fd)
             os.close(sink.fd)
             self._give_room()
 
@@ -322,9 +322,9 @@ class StreamClient:
     name = ""
     """Of clients that outlive a connection (`carried_streams`)."""
 
-    def __init__(self, loop: Loop, hub: StreamHub, arrival: Arrival, holding: Holding) -> None:
+    def __init__(self, hub: StreamHub, arrival: Arrival, holding: Holding) -> None:
         self._on_close = arrival.on_close
-        self._loop = loop
+        self._loop = hub.loop
         self._socket = arrival.connection
         self._hub = hub
         self._splitter = protocol.FrameSplitter(protocol.CLIENT_FRAME_BYTES)
@@ -335,7 +335,7 @@ class StreamClient:
         self._input_taken = 0
         self._room_given: int | None = None
         self.outgoing = bytearray()
-        loop.watch(self._socket.fileno(), READ, self._ready)
+        hub.loop.watch(self._socket.fileno(), READ, self._ready)
         self._greet()
         hub.attach(self)
         if arrival.early:

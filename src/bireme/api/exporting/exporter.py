@@ -32,7 +32,7 @@ _OF_TASKS = ("cpu_user", "cpu_system", "memory")
 
 
 class Exporter:
-    """One cluster's."""
+    """Makes the pages that Prometheus reads of one cluster, and counts for them the jobs that end."""
 
     def __init__(self, cluster: Cluster, service: Service) -> None:
         self._cluster, self._service = cluster, service

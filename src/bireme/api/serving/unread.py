@@ -33,7 +33,8 @@ _TOO_MUCH_UNREAD = (429, "Too many large answers at once", "you have not read th
 
 
 class Unread:
-    """Bytes by user; an answer that many read is kept once, and so counts once for each of them and once in all."""
+    """Counts the bytes of answers that their users have not read yet. An answer that many read is kept once: it counts
+    once for each of them, and once in all."""
 
     def __init__(self) -> None:
         self._readers: Counter[tuple[int, int]] = Counter()

@@ -51,7 +51,8 @@ def _first_associations() -> dict[int, Association]:
 
 @dataclass(frozen=True)
 class AccountBook:
-    """See the module. A new one has what a new Slurm database has: account and user root, QOS normal."""
+    """Accounts, users, QOS and the associations that tie them together. A new one has what a new Slurm database has:
+    account and user root, QOS normal."""
 
     accounts: Mapping[str, Account] = field(default_factory=_first_accounts)
     users: Mapping[str, User] = field(default_factory=_first_users)

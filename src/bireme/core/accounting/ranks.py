@@ -21,7 +21,8 @@ DESCRIPTION = "kept by Kubernetes"
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One class. Jobs that nobody gave a class have the QOS `normal`, of value 0."""
+    """One class of jobs: its name, what it is worth, and whether it may end others. Jobs that nobody gave a class have
+    the QOS `normal`, of value 0."""
 
     name: str
     value: float

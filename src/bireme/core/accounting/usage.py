@@ -78,7 +78,8 @@ class Charge:
 
 @dataclass(slots=True)
 class Usages:
-    """All meters. `half_life_s` None: no decay (PriorityDecayHalfLife=0)."""
+    """The meters of all associations and QOS, and what running jobs are charged now. `half_life_s` None: no decay
+    (PriorityDecayHalfLife=0)."""
 
     half_life_s: float | None = 7 * 86_400.0
     associations: dict[int, Meter] = field(default_factory=dict)

@@ -28,7 +28,7 @@ class _Report:
 
 
 def reread(clues: Sequence[Clue]) -> list[Clue]:
-    """The same clues, those of watchdogs with what they mean together."""
+    """The clues, where those of watchdogs also say what the reports of all ranks mean together."""
     reports = _reports(clues)
     if len(reports) < 2:
         return list(clues)

@@ -78,9 +78,9 @@ def clock(seconds: float) -> str:
     return f"{days}-{text}" if days else text
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 GPU`, `2 GPUs`, `0 GPUs`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, nouns: str = "") -> str:
+    """`1 GPU`, `2 GPUs`, `0 GPUs`. `nouns`: where there is more to the plural than an s."""
+    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 
 _NEVER_BEGAN = (ReasonKind.NON_ZERO_EXIT, ReasonKind.RAISED_SIGNAL)

@@ -24,7 +24,7 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One job."""
+    """A job that holds GPUs, as a line of `bireme idle` shows it."""
 
     job_id: int
     label: str

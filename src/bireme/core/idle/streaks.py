@@ -20,7 +20,7 @@ NOTHING_KNOWN = "nothing is known of its GPUs yet"
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """How one GPU stands."""
+    """Since when one GPU of a job has been idle, as far as it was measured."""
 
     known_until: float
     """The beginning of the newest step that was measured, which may still change and is looked at again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bireme.core.explain.wording import counted
 from bireme.core.model.idling.policy import IdleAction, IdleFacts, IdleNotice
 
 _COMES = {
@@ -18,7 +19,7 @@ def spoken(seconds: float) -> str:
     for length, name in _UNITS:
         count, left = divmod(left, length)
         if count:
-            words.append(f"{count} {name}{'s' if count != 1 else ''}")
+            words.append(counted(count, name))
         if words and (len(words) == 2 or not left):
             break
     return " ".join(words) or "0 seconds"

@@ -45,7 +45,7 @@ def fenced_gpus(state: State, partition: PartitionConfig) -> list[str]:
 
 
 def fenced_in(state: State, partition: PartitionConfig) -> str:
-    """The same in a line, the first of them by name."""
+    """The fenced GPUs of a partition's nodes in one line, the first of them by name."""
     found = fenced_gpus(state, partition)
     more = [f"{len(found) - _FENCED_NAMED} more are fenced"] if len(found) > _FENCED_NAMED else []
     return "; ".join((*found[:_FENCED_NAMED], *more))

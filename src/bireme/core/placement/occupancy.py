@@ -124,7 +124,8 @@ def outside(share: NodeShare) -> Allocation:
 
 
 class Occupancy:
-    """See the module. Node order is the configuration's order and never changes."""
+    """What is free on every node, in columns and node by node. Node order is the configuration's order and never
+    changes."""
 
     __slots__ = ("_owned", "changes", "free", "rooms", "table")
 

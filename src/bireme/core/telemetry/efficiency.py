@@ -44,7 +44,7 @@ class Had:
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Of one start."""
+    """How much one start of a job used of what it had."""
 
     gpu_held_s: float = 0.0
     gpu_measured_s: float = 0.0
@@ -136,7 +136,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 @dataclass(slots=True)
 class Sum:
-    """Of several starts, added one by one: in place, for a report of a week has fifty thousand."""
+    """What several starts used together. They are added one by one, in place: a report of a week has fifty thousand."""
 
     starts: int = 0
     measured: int = 0

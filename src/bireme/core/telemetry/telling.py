@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from signal import Signals
 from typing import Any
 
-from bireme.core.explain.wording import clock, sentence
+from bireme.core.explain.wording import clock, counted, sentence
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Gravity
 from bireme.core.model.jobs import Ending, Finished, Outcome, Pending, Running, Starting, Suspended
@@ -225,7 +225,7 @@ class _Teller:
     def step_created(self, event: e.StepCreated, at: float) -> None:
         name = f"{step_label(event.step_id)} {event.spec.name}".rstrip()
         tasks = sum(len(node.task_ids) for node in event.nodes)
-        more = f"{tasks} task{'' if tasks == 1 else 's'} on {_named([node.node for node in event.nodes])}"
+        more = f"{counted(tasks, 'task')} on {_named([node.node for node in event.nodes])}"
         span = Span(at, None, name, "run", more)
         self._open_steps[event.generation, event.step_id] = (span, {node.node for node in event.nodes}, 0)
 

@@ -47,7 +47,7 @@ def joined(before: Sequence[Reason], more: Sequence[Reason]) -> tuple[Reason, ..
 
 
 def added(first: Sequence[Reason], more: Sequence[Reason]) -> tuple[Reason, ...]:
-    """The same, each kind as it was said first."""
+    """The first reasons, and of the others those of kinds that are not among them: each kind as it was said first."""
     kinds = {reason.kind for reason in first}
     return (*first, *(reason for reason in more if reason.kind not in kinds))[:MOST_REASONS]
 

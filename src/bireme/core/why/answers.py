@@ -113,7 +113,8 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """Of something that it needs: the most that one node has free, and the most that one has at all."""
+    """How much there is of something that a job needs: the most that one node has free, and the most that one has at
+    all."""
 
     what: str
     """`CPUs`, `MiB`, `gpu:h100` ..."""

@@ -56,7 +56,7 @@ class Cluster(Protocol):
 
 
 class Gauges(Protocol):
-    """What is measured."""
+    """What the keeper of idle GPUs reads of telemetry: the series, and which cards there are."""
 
     @property
     def series(self) -> Series | None: ...

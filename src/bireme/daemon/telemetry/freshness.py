@@ -25,7 +25,7 @@ def patience_s(interval_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Of whom rounds are expected since this daemon began, whether or not one came."""
+    """The machines from which this daemon expects rounds of samples since it began, whether or not one came."""
 
     since: float
     own: str = ""

@@ -12,7 +12,7 @@ _MOST_FACTOR = 16
 
 
 class Stillness:
-    """Of the one gatherer that runs here."""
+    """Judges whether the gatherer of this machine hangs, by what it told between two looks."""
 
     def __init__(self) -> None:
         self._told: object = None

@@ -16,7 +16,7 @@ _UNBOUNDED = 1 << 62
 
 
 class Frames:
-    """Of one tunnel, in the direction from the server."""
+    """Follows the frames that the server of one tunnel sends, to know whether it has closed it."""
 
     __slots__ = ("_head", "_left", "has_closed")
 

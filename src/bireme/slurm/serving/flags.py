@@ -18,7 +18,7 @@ from bireme.slurm.serving import values as v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """One row."""
+    """A flag of `bireme serve`, and the `#BIREME` line that says the same: a row of the table."""
 
     name: str
     argument: str
