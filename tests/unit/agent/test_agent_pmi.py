@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.agent.mpi.pmi import Abort, Fence, FenceMerger, PmiNode, PmiStep, Send, process_mapping
+from bireme.agent.mpi.pmi import Abort, Fence, PmiNode, PmiStep, Send, process_mapping
 
 MPI_PROGRAM = r"""
 #include <mpi.h>
@@ -84,16 +84,13 @@ def test_pmi1_answers_who_and_where():
 
 def test_pmi1_barrier_waits_for_every_task_of_every_node():
     first, second = node_of(3, 0, 1), node_of(3, 2)
-    merger = FenceMerger(frozenset({"n1", "n2"}))
     ask(first, 0, "cmd=put kvsname=7.0 key=a value=from=0")
     ask(second, 2, "cmd=put kvsname=7.0 key=c value=2")
     assert "rc=-1" in ask(second, 2, "cmd=get kvsname=7.0 key=a")
     assert first.handle(0, b"cmd=barrier_in\n") == []
     assert second.handle(2, b"cmd=barrier_in\n") == [Fence({"c": "2"})]
-    assert merger.arrive("n2", {"c": "2"}) is None
     assert first.handle(1, b"cmd=barrier_in\n") == [Fence({"a": "from=0"})]
-    merged = merger.arrive("n1", {"a": "from=0"})
-    assert merged == {"a": "from=0", "c": "2"}
+    merged = {"a": "from=0", "c": "2"}
     assert first.complete_fence(merged) == [Send(0, b"cmd=barrier_out rc=0\n"), Send(1, b"cmd=barrier_out rc=0\n")]
     assert second.complete_fence(merged) == [Send(2, b"cmd=barrier_out rc=0\n")]
     assert ask(second, 2, "cmd=get kvsname=7.0 key=a") == "cmd=get_result rc=0 value=from=0\n"
@@ -105,8 +102,6 @@ def test_a_fence_cannot_open_early_nor_be_entered_twice():
     with pytest.raises(ValueError, match="before every local task"):
         node.complete_fence({})
     assert isinstance(node.handle(0, b"cmd=barrier_in\n")[0], Abort)
-    with pytest.raises(ValueError, match="not awaited"):
-        FenceMerger(frozenset({"n1"})).arrive("n2", {})
 
 
 def test_pmi1_refuses_what_it_cannot_do():
@@ -125,7 +120,6 @@ def test_abort_carries_its_code_and_goodbye_is_remembered():
         said = f"cmd=abort exitcode={code}\n".encode()
         assert node.handle(0, said) == [Abort(0, 1, "rank 0 called abort")]
     assert ask(node, 1, "cmd=finalize") == "cmd=finalize_ack rc=0\n"
-    assert node.unfinished_ranks() == {0}
 
 
 # --- PMI-2 ---------------------------------------------------------------------------------------------------
@@ -269,7 +263,7 @@ def run_step(program: Path, node_of_rank: list[int], *arguments: str) -> tuple[l
         name: PmiNode(PmiStep("1.0", size, tuple(r for r in range(size) if node_of_rank[r] == name), mapping))
         for name in sorted(set(node_of_rank))
     }
-    merger = FenceMerger(frozenset(map(str, nodes)))
+    put: dict[int, dict[str, str]] = {}
     sockets, tasks, aborts = {}, [], []
     for rank, name in enumerate(node_of_rank):
         ours, theirs = socket.socketpair()
@@ -285,8 +279,12 @@ def run_step(program: Path, node_of_rank: list[int], *arguments: str) -> tuple[l
                 case Send(rank, data):
                     next(s for s, r in sockets.items() if r == rank).sendall(data)
                 case Fence(pairs):
-                    merged = merger.arrive(str(name), pairs)
-                    for other, node in nodes.items() if merged is not None else ():
+                    put[name] = pairs
+                    if len(put) < len(nodes):
+                        continue
+                    merged = {key: value for pairs in put.values() for key, value in pairs.items()}
+                    put.clear()
+                    for other, node in nodes.items():
                         carry_out(other, node.complete_fence(merged))
                 case Abort():
                     aborts.append(action)

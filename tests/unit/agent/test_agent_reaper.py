@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from bireme.agent.system.reaper import ExitStatus, become_subreaper, reap_exited, reap_process
+from bireme.agent.system.reaper import ExitStatus, become_subreaper, reap_exited
 from bireme.agent.system.usage import TaskUsage
 
 
@@ -36,22 +36,17 @@ def test_running_children_are_left_alone():
     sleeper = start("/bin/sleep", "60")
     try:
         assert reaped(sleeper) == {}
-        assert reap_process(sleeper) is None
     finally:
         os.kill(sleeper, signal.SIGKILL)
     wait_until_ended(sleeper)
-    child = reap_process(sleeper)
-    assert child is not None
-    assert child.status.signal == signal.SIGKILL
-    assert reap_process(sleeper) is None
+    assert reaped(sleeper) == {sleeper: ExitStatus(0, signal=signal.SIGKILL)}
     assert reaped(sleeper) == {}
 
 
 def test_usage_is_the_kernels():
     pid = start("/usr/bin/env", "python3", "-S", "-c", "x = bytearray(50 << 20); sum(range(2_000_000))")
     wait_until_ended(pid)
-    child = reap_process(pid)
-    assert child is not None
+    (child,) = (child for child in reap_exited() if child.pid == pid)
     assert child.usage.max_rss_kib > 50 << 10
     assert child.usage.user_cpu_s > 0
 

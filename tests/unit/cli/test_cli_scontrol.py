@@ -265,7 +265,7 @@ def test_the_command_changes_what_the_api_lets_change() -> None:
     good = {
         "constraints": "a", "features": "a", "prefer": "a", "deadline": "now+1hour", "starttime": "now",
         "eligibletime": "now", "contiguous": "yes", "oversubscribe": "yes", "shared": "yes", "requeue": "yes",
-        "dependency": "afterok:3", "gres": "gpu:1", "trespernode": "gpu:1", "mailtype": "END",
+        "dependency": "afterok:3", "gres": "gpu:1", "trespernode": "gpu:1", "mailtype": "END", "heal": "off",
     }  # fmt: skip
     fields = [name for key in JOB_KEYS for name in job_change(key, good.get(key, "1"))]
     assert set(fields) == CHANGEABLE

@@ -12,7 +12,7 @@ from bireme.core.model.cluster import PartitionConfig, Settings
 from bireme.core.model.jobs import DependencyKind, JobKind, JobSpec, Owner
 from bireme.core.model.resources import GresRequest
 from bireme.core.placement.demand import requested_tres, resolve
-from bireme.slurm.options.batch import BatchSubmission, read_batch, script_candidates, script_of
+from bireme.slurm.options.batch import BatchSubmission, read_batch, script_of
 from bireme.slurm.options.catalogue.help import engine_notices, is_applied
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import OptionError
@@ -73,10 +73,7 @@ def test_the_script_to_read() -> None:
         script_of(["--wrap=x", "run.sh"])
 
 
-def test_where_a_script_is_looked_for() -> None:
-    assert script_candidates("/a/run.sh", "/home", "/bin") == ("/a/run.sh",)
-    assert script_candidates("./run.sh", "/home", "/bin") == ("/home/./run.sh",)
-    assert script_candidates("run.sh", "/home", "/bin:/opt") == ("/home/run.sh", "/bin/run.sh", "/opt/run.sh")
+def test_the_command_is_where_the_script_was_found() -> None:
     found = read_batch(["run.sh"], b"#!/bin/sh\n", CONTEXT, "/opt/run.sh")
     assert found.requests[0].spec.command == "/opt/run.sh"
 

@@ -14,9 +14,9 @@ from bireme.core.model.jobs import Ending, Finished, JobKind, Outcome
 from bireme.core.model.resources import Device, ExitStatus, GresPool
 from bireme.slurm import records
 from bireme.slurm.records.jobs import FIELDS, job_record
-from bireme.slurm.records.nodes import gres_text, node_record, node_records
+from bireme.slurm.records.nodes import gres_text, node_record, node_recorder
 from bireme.slurm.records.partitions import PARTITION_FIELDS, config_record, partition_record
-from bireme.slurm.records.steps import batch_step_record, history_rows, live_step_records, step_record
+from bireme.slurm.records.steps import batch_step_record, history_rows, step_record
 from bireme.testing.scenario import Scenario
 
 
@@ -69,7 +69,7 @@ def test_every_phase_gives_json() -> None:
     world.engine.send(world.engine.commands[-1:])
     world.deliver()
     check("CANCELLED")
-    json.dumps([*node_records(world.state, world.now), config_record(world.state)])
+    json.dumps([*node_recorder(world.state, world.now)(list(world.state.nodes.values())), config_record(world.state)])
     json.dumps(partition_record(world.state, world.state.partitions["main"]))
 
 
@@ -272,19 +272,6 @@ def test_a_job_that_never_started_has_no_batch_line() -> None:
     world.submit("job", hold=True)
     world.cancel("job")
     assert batch_step_record(world.state, world.job("job"), world.now) is None
-
-
-def test_live_steps_are_the_script_and_what_runs() -> None:
-    world = Scenario("1x8")
-    world.submit("job")
-    world.settle()
-    world.step("job", name="over")
-    world.finish_step("job", 0)
-    world.step("job", name="now")
-    live = live_step_records(world.state, world.job("job"), world.now)
-    assert [(step["step_id"], step["name"], step["state"]) for step in live] == [
-        ("batch", "batch", "RUNNING"), (1, "now", "RUNNING"),
-    ]  # fmt: skip
 
 
 def test_nodes() -> None:

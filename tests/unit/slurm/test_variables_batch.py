@@ -27,7 +27,7 @@ from bireme.slurm.variables.allocation import (
     salloc_variables,
 )
 from bireme.slurm.variables.cluster import GPU_VARIABLES, cluster_facts
-from bireme.slurm.variables.prologs import JobEnd, JobFiles, controller_prolog_variables, prolog_variables
+from bireme.slurm.variables.prologs import JobEnd, JobFiles, prolog_variables
 
 OWNER = Owner(uid=1000, gid=100, user="ada", group="users")
 
@@ -354,15 +354,6 @@ def test_prolog_and_epilog() -> None:
         "9",
     )
     assert epilog["SLURM_SCRIPT_CONTEXT"] == "epilog_slurmd"
-
-
-def test_controller_prolog() -> None:
-    found = controller_prolog_variables(job(), ONE, replace(FACTS, source=""), JobFiles())
-    assert (found["SLURM_JOB_ACCOUNT"], found["SLURM_JOB_GROUP"], found["SLURM_JOB_NODELIST"]) == (
-        "(null)",
-        "users",
-        "n1",
-    )
 
 
 @pytest.mark.parametrize(

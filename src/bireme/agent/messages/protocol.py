@@ -125,11 +125,6 @@ class LineSplitter:
             raise ProtocolError(f"a line is longer than {MAX_LINE_BYTES} bytes")
         return lines
 
-    def take_rest(self) -> bytes:
-        """What came after the last newline: the first frames, when a hello line is followed by frames."""
-        rest, self._rest = self._rest, b""
-        return rest
-
 
 class FrameSplitter:
     """Cuts a byte stream into (kind, task, payload)."""

@@ -6,7 +6,7 @@ PMI_FD and speaks either wire protocol over it; the first line says which:
 - PMI-2: the same first line, then messages of `name=value;` pairs behind a six-digit length.
 
 It does no IO: bytes in (`handle`), actions out. The agent moves the bytes, and carries a `Fence` to the
-step's coordinator, which merges the nodes' pairs (`FenceMerger`) and has `complete_fence` called everywhere.
+step's coordinator (`srun`), which merges the nodes' pairs and has `complete_fence` called everywhere.
 Spawning further processes and publishing names are refused: a step has the size it was started with.
 
 Invariants: a fence opens only when every task of every node has arrived, and what was put before it is
@@ -141,10 +141,6 @@ class PmiNode:
             return [Abort(self.step.local_ranks[0], 1, f"PMI: the step has put more than {self._most_held} bytes")]
         waiting, self._arrived = sorted(self._arrived), set()
         return [self._fence_opened(rank, self._connections[rank]) for rank in waiting]
-
-    def unfinished_ranks(self) -> set[int]:
-        """Tasks that began to speak PMI and have not said goodbye: one that exits now has failed."""
-        return {rank for rank, c in self._connections.items() if c.version and not c.finalized}
 
     # --- dispatch ------------------------------------------------------------------------------------------
 
@@ -320,26 +316,6 @@ _PMI2_COMMANDS: dict[str, _Handler] = {
     "finalize": PmiNode._finalize,
     "abort": PmiNode._abort,
 }
-
-
-@dataclass(slots=True)
-class FenceMerger:
-    """The coordinator's side of a fence: collects what each node put until all nodes have arrived."""
-
-    nodes: frozenset[str]
-    _pairs: dict[str, str] = field(default_factory=dict, init=False)
-    _arrived: set[str] = field(default_factory=set, init=False)
-
-    def arrive(self, node: str, pairs: Mapping[str, str]) -> dict[str, str] | None:
-        """None while others are awaited; then the pairs of all nodes, and the next fence may begin."""
-        if node not in self.nodes or node in self._arrived:
-            raise ValueError(f"node {node} is not awaited at this fence")
-        self._arrived.add(node)
-        self._pairs.update(pairs)
-        if len(self._arrived) < len(self.nodes):
-            return None
-        merged, self._pairs, self._arrived = self._pairs, {}, set()
-        return merged
 
 
 def process_mapping(node_of_rank: Sequence[int]) -> str:

@@ -96,17 +96,6 @@ def reap_all() -> tuple[list[ReapedChild], bool]:
         ended.append(ReapedChild(pid, ExitStatus.from_wait(status), usage_from_rusage(rusage)))
 
 
-def reap_process(pid: int) -> ReapedChild | None:
-    """Reaps one child, if it has ended; None while it runs or when it is not a child of this process."""
-    try:
-        reaped, status, rusage = os.wait4(pid, os.WNOHANG)
-    except ChildProcessError:
-        return None
-    if reaped == 0:
-        return None
-    return ReapedChild(reaped, ExitStatus.from_wait(status), usage_from_rusage(rusage))
-
-
 def usage_from_rusage(rusage: resource.struct_rusage) -> TaskUsage:
     """The kernel's figures for a process and all of its descendants that were waited for."""
     return TaskUsage(

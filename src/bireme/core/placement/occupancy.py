@@ -76,16 +76,6 @@ class NodeRoom:
         room.parts_held = later.parts_held
         return room
 
-    def gres_free(self, name: str, type_: str | None = None) -> int:
-        total = 0
-        for (held_name, held_type), indices in self.devices.items():
-            if held_name == name and type_ in (None, held_type):
-                total += indices.bit_count()
-        for (held_name, held_type), count in self.counts.items():
-            if held_name == name and type_ in (None, held_type):
-                total += count
-        return total
-
 
 def empty_room(node: NodeConfig) -> NodeRoom:
     room = NodeRoom(cpus=up_to(node.cpus), memory_mib=node.memory_mib)

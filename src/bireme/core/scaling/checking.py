@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 
-from bireme.core.model.serving.scaling import Measure, Scaling, ScalingTarget, Shift
-from bireme.core.scaling.windows import LONGEST_S
+from bireme.core.model.serving.scaling import LONGEST_WINDOW_S, Measure, Scaling, ScalingTarget, Shift
 from bireme.core.scaling.wording import counted, shift_words
 
 MOST_REPLICAS = 10_000
@@ -44,8 +43,8 @@ def _bounds(lower: int, upper: int, name: str) -> Iterator[str]:
 
 
 def _times(policy: Scaling) -> Iterator[str]:
-    if not 6 <= policy.stable_window_s <= LONGEST_S:
-        yield f"stable window: 6 s to {LONGEST_S} s"
+    if not 6 <= policy.stable_window_s <= LONGEST_WINDOW_S:
+        yield f"stable window: 6 s to {LONGEST_WINDOW_S} s"
     if not 1 <= policy.panic_window_s <= policy.stable_window_s:
         yield "panic window: 1 s to the stable window"
     if not 1.1 <= policy.panic_threshold <= 1000:
@@ -54,8 +53,8 @@ def _times(policy: Scaling) -> Iterator[str]:
         yield f"rate up: more than 1, at most {MOST_REPLICAS}"
     if not 1 < policy.down_rate <= MOST_REPLICAS:
         yield f"rate down: more than 1, at most {MOST_REPLICAS}"
-    if not 0 <= policy.down_delay_s <= LONGEST_S:
-        yield f"delay before down: 0 s to {LONGEST_S} s"
+    if not 0 <= policy.down_delay_s <= LONGEST_WINDOW_S:
+        yield f"delay before down: 0 s to {LONGEST_WINDOW_S} s"
     if not 0 <= policy.idle_s < float("inf"):
         yield "idle time: not below 0 s"
 

@@ -14,7 +14,8 @@ from math import ceil, floor, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST_S = 3600
+from bireme.core.model.serving.scaling import LONGEST_WINDOW_S
+
 HALF_LIVES = 30.0
 """In the window of a weighted average: a load that doubles is seen within two seconds of a minute's window. An even
 average was rejected for it: it needs half the window to see as much."""
@@ -26,7 +27,7 @@ class Window:
     __slots__ = ("_newest", "_values")
 
     def __init__(self, length_s: float) -> None:
-        self._values: NDArray[np.float64] = np.full(_buckets(length_s, LONGEST_S), np.nan)
+        self._values: NDArray[np.float64] = np.full(_buckets(length_s, LONGEST_WINDOW_S), np.nan)
         self._newest: int | None = None
         """The latest second that something was said of. Its bucket, and those of all seconds, go round."""
 

@@ -120,10 +120,6 @@ class Task:
     alarms: int = 0
     """Counts what was planned for it: an alarm with an older number has been overtaken."""
 
-    def worked_s(self, now: float) -> float:
-        going = now - self.going_since if self.going_since is not None else 0.0
-        return self.behaviour.run - self.left_s + going
-
 
 @dataclass(slots=True)
 class Run:

@@ -39,10 +39,6 @@ class Line:
     pairs: tuple[tuple[str, str], ...]
     place: Place
 
-    @property
-    def first_key(self) -> str:
-        return self.pairs[0][0].lower()
-
     def get(self, *keys: str) -> str | None:
         """The value of the last of these keys on the line, or None."""
         wanted = {key.lower() for key in keys}

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -44,16 +43,6 @@ def script_of(argv: Sequence[str]) -> str | None:
             raise refused("Script arguments not permitted with --wrap option")
         return None
     return words[0] if words else ""
-
-
-def script_candidates(name: str, cwd: str, search_path: str) -> tuple[str, ...]:
-    """Where sbatch looks for a script, in this order. `search_path` is PATH, `cwd` already follows --chdir."""
-    if name.startswith("/"):
-        return (name,)
-    here = posixpath.join(cwd, name)
-    if name.startswith("."):
-        return (here,)
-    return (here, *(posixpath.join(folder, name) for folder in search_path.split(":") if folder))
 
 
 def read_batch(

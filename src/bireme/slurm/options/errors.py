@@ -70,11 +70,6 @@ def fatal(message: str) -> OptionError:
     return OptionError(message, severity=Severity.FATAL, exit_code=EXIT_FAILURE)
 
 
-def cannot_open(name: str) -> OptionError:
-    """A batch script that is not there or may not be read."""
-    return refused(f"Unable to open file {name}")
-
-
 def refused(*messages: str) -> OptionError:
     """Refused after parsing: the script itself, or what only the whole request shows."""
     return OptionError(*messages, exit_code=EXIT_FAILURE, exit_code_settable=True)

@@ -71,11 +71,6 @@ def node_record(
     }
 
 
-def node_records(state: State, now: float) -> list[dict[str, Any]]:
-    """All nodes, in the order of the configuration."""
-    return node_recorder(state, now)(list(state.nodes.values()))
-
-
 def node_recorder(state: State, now: float) -> Callable[[Sequence[Node]], list[dict[str, Any]]]:
     """What makes the records of some of the nodes; what is asked of all of them is looked up once."""
     members = partitions_by_node(state)

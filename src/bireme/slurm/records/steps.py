@@ -12,7 +12,7 @@ from typing import Any
 
 from bireme.core.kinds.kind import Entry, RunOver, StepOver
 from bireme.core.model.distribution import NodeMethod
-from bireme.core.model.jobs import Ending, Finished, Job, Pending, Phase, Starting, Suspended
+from bireme.core.model.jobs import Ending, Finished, Job, Phase, Suspended
 from bireme.core.model.resources import SUCCESS, ExitStatus, GresShare, add_gres_tres
 from bireme.core.model.steps import BATCH_STEP, Step, StepState, step_label
 from bireme.core.state.state import State
@@ -115,16 +115,6 @@ def batch_step_record(state: State, job: Job, now: float, phase: Phase | None = 
         "tres_per_task": "",
         "nodes": [{"node": share.node, "task_ids": [0], "cpus": share.cpus, "gres": values.gres_records(share.gres)}],
     }
-
-
-def live_step_records(state: State, job: Job, now: float) -> list[dict[str, Any]]:
-    """What `squeue -s` and sstat list: the script and the steps that have not ended."""
-    if isinstance(job.phase, Pending | Starting | Finished):
-        return []
-    batch = batch_step_record(state, job, now)
-    records = [batch] if batch is not None and job.batch_status is None else []
-    running = (step for step in job.steps.values() if step.state is not StepState.ENDED)
-    return records + [step_record(state, job, step, now) for step in running]
 
 
 def rows_of(state: State, entry: Entry, now: float) -> list[Row]:

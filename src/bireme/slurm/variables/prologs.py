@@ -1,4 +1,4 @@
-"""Variables of Prolog and Epilog, which run on a node as the administrator, and of their controller-side twins.
+"""Variables of Prolog and Epilog, which run on a node as the administrator.
 
 TaskProlog and TaskEpilog see the task's own environment instead (`steps`). Called by the engine.
 Invariant: nothing of the user's environment is in it.
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bireme.core.model.jobs import ArrayTask, Job
+from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation, ExitStatus
 from bireme.slurm.counts import compress_counts
 from bireme.slurm.hostlist import compress
-from bireme.slurm.variables.allocation import Variables, array_variables, gpu_variables, owner_variables
+from bireme.slurm.variables.allocation import Variables, gpu_variables, owner_variables
 from bireme.slurm.variables.cluster import ClusterFacts
 
 
@@ -23,8 +23,6 @@ class ScriptContext(StrEnum):
 
     PROLOG = "prolog_slurmd"
     EPILOG = "epilog_slurmd"
-    CONTROLLER_PROLOG = "prolog_slurmctld"
-    CONTROLLER_EPILOG = "epilog_slurmctld"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,25 +58,6 @@ def prolog_variables(
     gpus = gpu_variables(allocation.share_on(node), facts, "SLURM_JOB_GPUS")
     gpus.pop("SLURM_GPUS_ON_NODE", None)
     variables.update(gpus)
-    if end:
-        variables.update(_end_variables(end))
-    return variables
-
-
-def controller_prolog_variables(
-    job: Job, allocation: Allocation, facts: ClusterFacts, files: JobFiles, *, end: JobEnd | None = None
-) -> Variables:
-    """For PrologSlurmctld, or EpilogSlurmctld when `end` is given."""
-    variables = _common(job, allocation, facts, files)
-    variables.update(
-        SLURM_JOB_ACCOUNT=job.spec.account or "(null)",
-        SLURM_JOB_GROUP=job.spec.owner.group,
-        SLURM_JOB_NAME=job.spec.name,
-        SLURM_JOB_NODELIST=compress(allocation.node_names),
-        SLURM_SCRIPT_CONTEXT=ScriptContext.CONTROLLER_EPILOG if end else ScriptContext.CONTROLLER_PROLOG,
-    )
-    if isinstance(job.array, ArrayTask):
-        variables.update(array_variables(job.array))
     if end:
         variables.update(_end_variables(end))
     return variables

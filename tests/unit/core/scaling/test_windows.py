@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bireme.core.scaling.windows import LONGEST_S, Window
+from bireme.core.model.serving.scaling import LONGEST_WINDOW_S
+from bireme.core.scaling.windows import Window
 
 
 def filled(values: list[float], length_s: float = 10.0) -> Window:
@@ -86,7 +87,7 @@ def test_another_length_keeps_the_figures() -> None:
 
 
 def test_it_has_no_more_buckets_than_an_hour_has_seconds() -> None:
-    assert Window(1e9).length == LONGEST_S
+    assert Window(1e9).length == LONGEST_WINDOW_S
 
 
 def test_what_is_not_told_yet_is_no_gap() -> None:

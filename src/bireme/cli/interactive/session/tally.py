@@ -50,10 +50,6 @@ class Tally:
         return len(self.node_of)
 
     @property
-    def any_ended(self) -> bool:
-        return bool(self.ends)
-
-    @property
     def any_killed(self) -> bool:
         """Whether a task was ended by SIGKILL or SIGTERM: the two with which people end tasks."""
         return any(end.signal in (signal.SIGKILL, signal.SIGTERM) for end in self.ends.values())
@@ -61,14 +57,6 @@ class Tally:
     @property
     def all_ended(self) -> bool:
         return len(self.ends) == len(self.node_of)
-
-    @property
-    def any_failed(self) -> bool:
-        return any(not end.ok for end in self.ends.values())
-
-    @property
-    def has_untold(self) -> bool:
-        return bool(self._untold)
 
     def start(self, tasks: Iterable[int]) -> None:
         self.started.update(tasks)

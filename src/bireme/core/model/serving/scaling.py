@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+LONGEST_WINDOW_S = 3600
+"""Measurements are averaged over no longer a time. It stands here and not beside the windows, which need numpy:
+`sbatch` reads `#BIREME` lines without it."""
+
 
 class Measure(StrEnum):
     """What a target counts."""

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from bireme.slurm.options.catalogue.all_options import OPTIONS, TABLES
 from bireme.slurm.options.catalogue.table import Arity, Command, Option
-from bireme.slurm.options.errors import OptionError
 from bireme.slurm.options.layers import Options
 
 _SYNOPSIS = {
@@ -80,11 +79,6 @@ def is_applied(name: str, engine: str) -> bool:
 
 def _notice(name: str, reason: str) -> str:
     return f"--{name} is accepted but not applied: {reason}"
-
-
-def error_text(command: Command, error: OptionError) -> str:
-    """What to print for a refused command line, with the final line break."""
-    return error.text_for(command) + "\n"
 
 
 def _sections(options: Iterable[Option]) -> dict[str, list[Option]]:
