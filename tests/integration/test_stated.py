@@ -9,7 +9,7 @@ CONF = """\
 ClusterName=stated
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
-HealthCheckProgram=/bin/check
+PrologSlurmctld=/bin/check
 NodeName=n1 CPUs=2 RealMemory=1000 NodeHostname=localhost
 NodeName=cloud[1-2] CPUs=2 RealMemory=1000 NodeHostname=localhost State=CLOUD
 PartitionName=p Nodes=ALL Default=YES
@@ -30,14 +30,14 @@ def cluster():
 def test_up_says_what_is_not_applied(cluster: Cluster) -> None:
     said = cluster.bireme("up", "--conf", str(cluster.conf_file)).stdout
     for words in (
-        "HealthCheckProgram=/bin/check is not applied: this program is never run",
+        "PrologSlurmctld=/bin/check is not applied: this program is never run",
         "State=CLOUD of cloud1,cloud2 is not applied",
         "ResumeProgram=/bin/start is not applied: Bireme does not power nodes up or down",
         "a job may use more memory than its --mem",
     ):
         assert f"Not applied: {cluster.conf_file.parent}" in said or "Not applied: a job" in said
         assert words in said, said
-    assert "HealthCheckProgram=/bin/check is not applied" in cluster.bireme("status").stdout
+    assert "PrologSlurmctld=/bin/check is not applied" in cluster.bireme("status").stdout
 
 
 def test_nodes_that_nobody_starts_are_down_and_get_no_jobs(cluster: Cluster) -> None:
@@ -57,7 +57,7 @@ def test_doctor_says_what_this_cluster_confines(cluster: Cluster) -> None:
     lines = cluster.bireme("doctor", check=False).stdout.splitlines()
     memory = next(line for line in lines if "confine memory" in line)
     assert memory.startswith("warn"), memory
-    assert any("HealthCheckProgram" in line for line in lines)
+    assert any("PrologSlurmctld" in line for line in lines)
 
 
 HOG = "python3 -c 'import time; x = bytearray(300 << 20); print(len(x), flush=True)'"
@@ -79,7 +79,7 @@ def test_a_job_may_use_more_memory_than_it_asked_for_where_nothing_confines_it(c
 def watched():
     cluster = Cluster()
     gathers = "JobAcctGatherType=jobacct_gather/linux\nJobAcctGatherFrequency=1\nJobAcctGatherParams=OverMemoryKill\n"
-    cluster.conf(CONF.replace("HealthCheckProgram=/bin/check\n", gathers))
+    cluster.conf(CONF.replace("PrologSlurmctld=/bin/check\n", gathers))
     try:
         yield cluster.up()
     finally:
@@ -123,11 +123,11 @@ def test_the_doctor_says_that_memory_is_watched(watched: Cluster) -> None:
 
 def test_a_key_that_does_not_exist_starts_nothing() -> None:
     cluster = Cluster()
-    cluster.conf(CONF.replace("HealthCheckProgram", "HealthCheckProgramm"))
+    cluster.conf(CONF.replace("PrologSlurmctld", "PrologSlurmctldm"))
     try:
         failed = cluster.bireme("up", "--conf", str(cluster.conf_file), check=False)
         assert failed.returncode != 0
-        wanted = "Parsing error at unrecognized key: HealthCheckProgramm; did you mean HealthCheckProgram?"
+        wanted = "Parsing error at unrecognized key: PrologSlurmctldm; did you mean PrologSlurmctld?"
         assert wanted in failed.stderr
         assert cluster.daemon_pid() is None
     finally:

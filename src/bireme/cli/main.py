@@ -39,6 +39,7 @@ _OWN_COMMANDS = {
     "diagnose": ("bireme.cli.diagnosing.command", "main"),
     "idle": ("bireme.cli.idle", "main"),
     "findings": ("bireme.cli.faults.findings", "main"),
+    "health": ("bireme.cli.faults.health", "main"),
     "healings": ("bireme.cli.faults.healings", "main"),
     "report": ("bireme.cli.reporting.command", "main"),
     "serve": ("bireme.cli.serving.serve", "main"),
@@ -70,6 +71,7 @@ The cluster
   bireme idle                  who holds GPUs without using them, and what the policy would do about it
   bireme findings              what is wrong with GPUs, nodes and jobs, with evidence and what to do
   bireme healings              what was done about them, and what waits for your word; fence, approve, undo
+  bireme health                is this machine fit for jobs: driver, GPUs, mounts, disk, memory ... in under 5 s
   bireme doctor                what this machine can enforce, and what to do about the rest
   bireme down                  stop it (jobs run on; --end-jobs ends them)
   bireme node                  on a node of a Slurm or Kubernetes cluster: tell the daemon what it does (node token)

@@ -34,9 +34,11 @@ from bireme.core.detection.lemon import End
 from bireme.core.model.healing.policy import HealingPolicy
 from bireme.core.model.idling.policy import IdleMode, IdlePolicy
 from bireme.core.model.jobs import Owner
+from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
-from bireme.daemon.detecting.keeper import DetectingKeeper
+from bireme.daemon.detecting.checking import CheckingKeeper
+from bireme.daemon.detecting.keeper import DetectingKeeper, is_news
 from bireme.daemon.detecting.past import ends_of
 from bireme.daemon.detecting.sensitivity import thresholds_of
 from bireme.daemon.ending import MOST_S, Ending
@@ -119,6 +121,7 @@ class Daemon:
         self._idle: IdleKeeper | None = None
         self._healing: HealingKeeper | None = None
         self._detecting: DetectingKeeper | None = None
+        self._checking: CheckingKeeper | None = None
         self._runs: RunKeeper | None = None
         self._experiments: RunReader | None = None
 
@@ -215,6 +218,9 @@ class Daemon:
         """At what jobs do, and at what they leave."""
         recovery = Recovery(runtime, app, lambda: float(self._settings.checkpoints_interval_s))
         recovery.begin()
+        if runtime.engine.capabilities.agents is not None:
+            self._checking = self._checks(runtime)
+            self._checking.begin()
         self._idle = self._idle_keeper(runtime)
         await self._idle.begin(idle_policy)
         self._healing = self._healing_keeper(runtime)
@@ -226,6 +232,8 @@ class Daemon:
             await ending.step("the look at idle GPUs", self._idle.close(), _STEP_S)
         if self._detecting is not None:
             await ending.step("detectors", self._detecting.close(), _STEP_S)
+        if self._checking is not None:
+            await ending.step("checks of nodes", self._checking.close(), _STEP_S)
         await ending.step("the look at jobs that failed", recovery.close(), _STEP_S)
         if self._healing is not None:
             await ending.step("healing", self._healing.close(), _STEP_S)
@@ -313,6 +321,15 @@ class Daemon:
         hook = Hook(lambda: self._settings.idle_hook, lambda: float(self._settings.idle_hook_timeout_s))
         return IdleKeeper(runtime, lambda: self._station, lambda: float(self._settings.telemetry_interval_s), hook)
 
+    def _checks(self, runtime: Runtime) -> CheckingKeeper:
+        def every_s() -> float:
+            return float(self._settings.detect_health_s) if self._settings.detect_health == "on" else 0.0
+
+        def news(seen: Observation) -> bool:
+            return is_news(runtime.state, seen)
+
+        return CheckingKeeper(runtime, every_s, news, self._paths.home, self._paths.bin)
+
     def _detectors(self, runtime: Runtime, store: Store, station: Station) -> DetectingKeeper:
         def past(since: float) -> list[End]:
             records, _ = store.sound_and_damaged(HistoryQuery(start=since, duplicates=True))
@@ -379,7 +396,11 @@ class Daemon:
         mode, unmeasured = self._settings.idle_mode, ""
         if self._station is None and mode != IdleMode.OFF:
             unmeasured = f"idle.mode={mode}: telemetry.gather is off, so no idle GPU is seen and nothing is done"
-        return (*self._loaded.warnings, *filter(None, (unheard, unmeasured)))
+        unchecked = ""
+        if self._loaded.cluster is not None and self._checking is None and self._settings.host_engine == "kubernetes":
+            program = self._loaded.cluster.raw.get("HealthCheckProgram", "")
+            unchecked = f"HealthCheckProgram={program} is not applied: nodes are other machines" if program else ""
+        return (*self._loaded.warnings, *filter(None, (unheard, unmeasured, unchecked)))
 
     def _tracked_runs(self) -> RunReader | None:
         return self._experiments if self._runs is not None and self._runs.policy.trackers.any else None

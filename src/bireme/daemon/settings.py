@@ -441,8 +441,12 @@ class Settings:
         ("on", "off"),
     )
     detect_health: str = setting(
-        "on", "detectors.health", "Whether checks of nodes that fail (`bireme health`) become findings.", ("on", "off")
+        "on",
+        "detectors.health",
+        "Whether the machine that the daemon's nodes are on is checked (`bireme health`), and what fails is a finding.",
+        ("on", "off"),
     )
+    detect_health_s: int = setting(300, "detectors.health_s", "Seconds between two such checks; 0: never.")
     diagnosis_rules: str = setting(
         "",
         "diagnosis.rules",

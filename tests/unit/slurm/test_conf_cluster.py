@@ -262,8 +262,8 @@ def test_cgroup_conf() -> None:
     ("files", "warning"),
     [
         (
-            {"slurm": "NodeName=n1\nHealthCheckProgram=/bin/check"},
-            "slurm.conf:2: HealthCheckProgram=/bin/check is not applied: this program is never run",
+            {"slurm": "NodeName=n1\nPrologSlurmctld=/bin/check"},
+            "slurm.conf:2: PrologSlurmctld=/bin/check is not applied: this program is never run",
         ),
         (
             {"slurm": "NodeName=n1 MemSpecLimit=2"},

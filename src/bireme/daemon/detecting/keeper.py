@@ -252,16 +252,18 @@ class DetectingKeeper:
 
     def _report(self, seen: Iterable[o.Observation]) -> None:
         """Only what would change a finding: to say all of it at every look would wake the loop for nothing."""
-        new = [each for each in seen if self._is_news(each)]
+        new = [each for each in seen if is_news(self._cluster.state, each)]
         if new:
             self._cluster.report(new)
 
-    def _is_news(self, seen: o.Observation) -> bool:
-        findings = FINDINGS.of(self._cluster.state)
-        if isinstance(seen, o.TroubleGone):
-            known = findings.get(f"{seen.detector} {seen.place.key}")
-            return known is not None and (seen.mended or not known.trouble.lasts)
-        assert isinstance(seen, o.TroubleSeen), "detectors say nothing else"
-        known = findings.get(seen.trouble.key)
-        was = None if known is None else (known.trouble.gravity, known.trouble.cause)
-        return was != (seen.trouble.gravity, seen.trouble.cause)
+
+def is_news(state: State, seen: o.Observation) -> bool:
+    """Whether it would change a finding."""
+    findings = FINDINGS.of(state)
+    if isinstance(seen, o.TroubleGone):
+        known = findings.get(f"{seen.detector} {seen.place.key}")
+        return known is not None and (seen.mended or not known.trouble.lasts)
+    assert isinstance(seen, o.TroubleSeen), "detectors say nothing else"
+    known = findings.get(seen.trouble.key)
+    was = None if known is None else (known.trouble.gravity, known.trouble.cause)
+    return was != (seen.trouble.gravity, seen.trouble.cause)

@@ -21,7 +21,8 @@ def _words(text: str) -> frozenset[str]:
 
 APPLIED = _words(
     "AccountingStorageEnforce BatchStartTimeout ClusterName DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode "
-    "DependencyParameters EnforcePartLimits Epilog FairShareDampeningFactor FirstJobId GresTypes InactiveLimit "
+    "DependencyParameters EnforcePartLimits Epilog FairShareDampeningFactor FirstJobId GresTypes HealthCheckInterval "
+    "HealthCheckNodeState HealthCheckProgram HealthCheckTimeout InactiveLimit "
     "JobAcctGatherFrequency JobAcctGatherParams JobFileAppend JobRequeue KillOnBadExit KillWait Licenses "
     "MaxArraySize MaxBatchRequeue MaxJobCount MaxJobId MaxMemPerCPU MaxMemPerNode MinJobAge OverTimeLimit "
     "PreemptExemptTime PreemptMode PreemptParameters PreemptType PriorityCalcPeriod PriorityDecayHalfLife "
@@ -84,10 +85,6 @@ NOT_APPLIED: Mapping[str, str] = {
     "ExtSensorsFreq": _NOT_MEASURED,
     "ExtSensorsType": _NOT_MEASURED,
     "GpuFreqDef": "GPU frequencies are left alone",
-    "HealthCheckInterval": _PROGRAM,
-    "HealthCheckNodeState": _PROGRAM,
-    "HealthCheckProgram": _PROGRAM,
-    "HealthCheckTimeout": _PROGRAM,
     "InteractiveStepOptions": "salloc starts a shell where it was typed",
     "JobCheckpointDir": _PLUGIN,
     "JobCompHost": _PLUGIN,

@@ -1,0 +1,1 @@
+"""Checks of the machine that nodes are on: `bireme health`."""
