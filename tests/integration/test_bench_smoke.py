@@ -13,7 +13,7 @@ from tests.slurm_cluster import missing
 ROOT = Path(__file__).parents[2]
 
 ROWS = {
-    "launch": ("floor", "array, 1 node", "virtual nodes"),
+    "launch": ("floor", "array, 1 node", "script of bash", "virtual nodes"),
     "submit": ("sbatch, median", "sbatch, 99th percentile", "one by one", "submit_many"),
     "squeue": ("pending jobs", "--version"),
     "crowd": ("listing, p99", "submitting, p99", "half-sent requests", "four million", "agent's socket", "pid file"),
