@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from cluster import Cluster
-from tests.integration.test_telemetry import ask, gpus, play, until
+from tests.integration.test_telemetry import ask, curves, gpus, play, until
 
 from bireme.store.series.database import connect_to_inspect
 
@@ -214,6 +214,37 @@ def test_a_burner_of_known_cpu_time_is_reported_as_that(cluster: Cluster) -> Non
     assert job["efficiency"]["cpu_used_s"] == pytest.approx(3.0, abs=1.0)
     assert job["efficiency"]["gpu_use"] is None
     assert not job["had"]["gpus"]
+
+
+RANKS = """#!/bin/bash
+#SBATCH --ntasks=2
+{python} -c 'import time
+while time.process_time() < 1: pass
+time.sleep(3)'
+srun {python} -c 'import os, time
+while time.process_time() < 2 + 3 * int(os.environ["SLURM_PROCID"]): pass
+time.sleep(3)'
+"""
+"""The sleeps are for the round that sees what was used: what is used after it is in the accounting alone."""
+
+
+def test_what_the_tasks_used_is_what_the_job_used(cluster: Cluster) -> None:
+    script = cluster.work / "ranks.sh"
+    script.write_text(RANKS.replace("{python}", cluster.python))
+    job_id = int(cluster.run("sbatch", "--parsable", str(script)).stdout)
+    over(cluster, job_id)
+    told_anew(cluster, job_id)
+    (job,) = report(cluster, job_id)
+    steps = {step["step"]: step["figures"]["cpu_s"] for step in job["digest"]["steps"]}
+    batch, step = steps[-5], steps[0]
+    assert batch["total"] > 0.5
+    assert 1.0 < step["least"] < step["most"]
+    assert (step["least_task"], step["most_task"], step["tasks"]) == (0, 1, 2)
+    assert step["total"] == pytest.approx(step["least"] + step["most"], abs=0.1)
+    found = curves(cluster, job_id, "cpu_user", "cpu_system")
+    added = sum(curve["step_s"] * value for curve in found for value in curve["mean"] if value is not None)
+    assert added == pytest.approx(batch["total"] + step["total"], rel=0.3), "what a plot of the job shows"
+    assert job["efficiency"]["cpu_used_s"] == pytest.approx(1 + 2 + 5, abs=1.5), "the accounting, which is exact"
 
 
 def test_tasks_of_an_array_and_components_have_reports_of_their_own(cluster: Cluster) -> None:
