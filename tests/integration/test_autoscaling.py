@@ -9,7 +9,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import prometheus
 import pytest
 from tests.support.cluster import Cluster, virtual_nodes
+from tests.support.ports import free_port
 
 SERVER = """#!{python} -IS
 import os, signal, socket, threading, time
@@ -45,12 +46,6 @@ CALM = ("--stable-window=6s", "--panic-window=2s", "--panic-threshold=100", "--d
 """Windows as short as may be: a test does not wait for minutes."""
 SOME_TIME_S = 120.0
 SETTINGS = '[router]\naddress = "127.0.0.1:{router}"\nworkers = 1\n'
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
 
 
 @pytest.fixture

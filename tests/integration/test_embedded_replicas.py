@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.integration.test_embedded_engine import NODES, running
+from tests.support.ports import free_port
 
 from bireme.core.model import observations as o
 from bireme.core.model.serving.probes import Health, Probe, Probes, ReplicaOf
@@ -21,12 +22,6 @@ SERVER = f"""#!/bin/bash
 echo "$PORT $BIREME_SERVICE $BIREME_REVISION $BIREME_REPLICA"
 exec {sys.executable} -m http.server --bind "$SLURMD_NODENAME" "$PORT"
 """
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
 
 
 def replica(port: int) -> ReplicaOf:

@@ -14,6 +14,9 @@ from trackers import PYTHON, MlflowServer, needed, tags_of
 
 from bireme.client.transport import Transport
 
+pytestmark = pytest.mark.timeout(900)  # to import MLflow alone takes minutes on a busy machine
+SOME_TIME_S = 240.0
+
 PROGRAM = """\
 import os, sys, mlflow
 with mlflow.start_run() as run:
@@ -86,9 +89,9 @@ def user_of(cluster: Cluster) -> str:
 def test_a_requeued_job_goes_on_in_the_run_that_was_made_for_it(cluster: Cluster, server: MlflowServer) -> None:
     script = cluster.script(f"{PYTHON} train.py stay\n", "requeued.sh")
     job_id = cluster.sbatch("--requeue", "--gres=gpu:1", "--open-mode=append", "--job-name=digits", str(script))
-    cluster.until((cluster.work / "logged").exists, 120)
+    cluster.until((cluster.work / "logged").exists, SOME_TIME_S)
     cluster.run("scontrol", "requeue", job_id)
-    cluster.until(lambda: cluster.records(job_id)[0]["restarts"] == 1)
+    cluster.until(lambda: cluster.records(job_id)[0]["restarts"] == 1, SOME_TIME_S)
     record = cluster.wait(job_id, 180)
     assert record["state"] == "COMPLETED", cluster.output(job_id)
     lines = [line for line in cluster.output(job_id).splitlines() if line.startswith("run ")]
@@ -163,16 +166,18 @@ def test_a_run_that_its_program_left_open_is_ended_as_its_job_ended(cluster: Clu
         script = cluster.script(f"echo $MLFLOW_RUN_ID > id.{index}\n{body}\n", f"end{index}.sh")
         cluster.wait(cluster.sbatch("--gres=gpu:1", str(script)))
         run_id = (cluster.work / f"id.{index}").read_text().strip()
-        cluster.until(lambda run_id=run_id, status=status: server.run(run_id)["info"]["status"] == status)
+        cluster.until(lambda run_id=run_id, status=status: server.run(run_id)["info"]["status"] == status, SOME_TIME_S)
 
 
 def test_a_run_is_told_what_its_jobs_node_does(cluster: Cluster, server: MlflowServer) -> None:
     """Of GPUs, which this machine need not have, the same way (tests/unit/daemon/test_experiments_figures.py)."""
     script = cluster.script("echo $MLFLOW_RUN_ID > measured\nwhile :; do sleep 0.1; done\n", "measured.sh")
     job_id = cluster.sbatch("--gres=gpu:1", str(script))
-    cluster.until(lambda: (cluster.work / "measured").exists() and (cluster.work / "measured").read_text().strip(), 90)
+    cluster.until(
+        lambda: (cluster.work / "measured").exists() and (cluster.work / "measured").read_text().strip(), SOME_TIME_S
+    )
     run_id = (cluster.work / "measured").read_text().strip()
-    cluster.until(lambda: server.history(run_id, "system/cpu_utilization_percentage"), 90)
+    cluster.until(lambda: server.history(run_id, "system/cpu_utilization_percentage"), SOME_TIME_S)
     assert all(0 < value <= 100 for _, value in server.history(run_id, "system/system_memory_usage_percentage"))
     cluster.run("scancel", job_id)
 
@@ -190,16 +195,16 @@ if [ -z "$SLURM_RESTART_COUNT" ]; then touch begun; while [ ! -e up ]; do sleep 
 """
         )
         job_id = cluster.sbatch("--requeue", "--gres=gpu:1", "--open-mode=append", str(script))
-        cluster.until((cluster.work / "begun").exists)
+        cluster.until((cluster.work / "begun").exists, SOME_TIME_S)
         first = ours((cluster.work / "variables.").read_text())
         assert "MLFLOW_RUN_ID" not in first
         assert first["MLFLOW_TRACKING_URI"] == server.url
         with server.running():
             (cluster.work / "up").touch()
-            cluster.until((cluster.work / "logged").exists, 120)
+            cluster.until((cluster.work / "logged").exists, SOME_TIME_S)
             cluster.run("scontrol", "reconfigure")  # the server is believed in again
             cluster.run("scontrol", "requeue", job_id)
-            cluster.until(lambda: cluster.records(job_id)[0]["restarts"] == 1)
+            cluster.until(lambda: cluster.records(job_id)[0]["restarts"] == 1, SOME_TIME_S)
             assert cluster.wait(job_id, 180)["state"] == "COMPLETED", cluster.output(job_id)
             lines = [line for line in cluster.output(job_id).splitlines() if line.startswith("run ")]
             second = ours((cluster.work / "variables.1").read_text())

@@ -20,6 +20,7 @@ from deploy.grafana.alerts import RULES
 from deploy.grafana.panels import DASHBOARDS
 from prometheus import Prometheus
 from tests.support.cluster import Cluster
+from tests.support.ports import free_port
 from tests.support.serving import Load, ready, serve, shown
 
 from bireme.client.transport import Transport
@@ -45,12 +46,6 @@ VALUES = {
     "gpu_row_remap_failure": 0,
 }  # fmt: skip
 CARDS = [{"uuid": f"GPU-{name}", "minor": minor, "values": VALUES, "xids": [43]} for minor, name in enumerate("ab")]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Exported:

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.support.ports import free_port
 from tests.support.routing import ReplicaServer, Router, request, router_workers, running, until
 from tests.support.serving import steady_load
 
@@ -60,11 +61,6 @@ def configure(router: Router, **changes: object) -> messages.Welcome:
     found = router.heard(messages.Welcome)
     router.port = found.port
     return found
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as trial:
-        return int(trial.getsockname()[1])
 
 
 def test_a_killed_supervisor_fails_no_request_and_the_next_one_has_its_workers(router: Router) -> None:

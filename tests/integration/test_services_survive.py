@@ -14,13 +14,8 @@ from typing import Any
 
 import pytest
 from tests.support.cluster import Cluster, virtual_nodes
+from tests.support.ports import free_port
 from tests.support.serving import SERVER, listening_router, ready, router, serve, shown, steady_load
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
 
 
 def made_cluster() -> Cluster:

@@ -12,7 +12,6 @@ import pwd
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from tests.support.ports import claimed_ports
 
 from bireme.client.sdk import Client
 from bireme.daemon.process import running_pid
@@ -31,7 +31,6 @@ from bireme.runtime.service import BREACH
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120.0
-_PORTS, _PORTS_EACH = range(20_000, 30_000), 100
 _OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "BIREME_", "PMI_")
 
 
@@ -61,7 +60,7 @@ class Cluster:
         self.owner = owner
         self.up_in: list[str] = []
         """Words before those that start it: a program that makes the world it is to live in."""
-        self._claim, self.service_ports = _claimed_ports()
+        self._claim, self.service_ports = claimed_ports()
         self.variables = {
             "BIREME_ROUTER_ADDRESS": "127.0.0.1:0",
             "BIREME_TELEMETRY_GATHER": "off",
@@ -276,21 +275,6 @@ class Cluster:
         except OSError:
             return ""
         return "\n--- daemon.log\n" + "\n".join(text.splitlines()[-lines:])
-
-
-def _claimed_ports() -> tuple[socket.socket, range]:
-    """Ports for services' replicas, and what keeps other tests' clusters from them while it is open: a name that the
-    kernel gives to one process of the machine at a time."""
-    for number in range(0, len(_PORTS), _PORTS_EACH):
-        ports = _PORTS[number : number + _PORTS_EACH]
-        claim = socket.socket(socket.AF_UNIX)
-        try:
-            claim.bind(f"\0bireme-tests/services.ports/{ports[0]}")
-        except OSError:
-            claim.close()
-        else:
-            return claim, ports
-    raise AssertionError("so many clusters at once: no ports are left for their services")
 
 
 def _identity(user: str | None, gid: int | None = None, groups: Sequence[int] = ()) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import pytest
+from tests.support.ports import free_port
 
 TRACKERS = Path(sys.prefix) / "trackers"
 PACKAGES = ("mlflow>=3,<4", "tensorboardX>=2.6,<3", "wandb>=0.31,<0.32")
@@ -36,9 +36,7 @@ class MlflowServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.ports import free_port
 from tests.unit.agent.agent_process import AgentProcess, DaemonEnd, Message, is_running, until
 
 SERVER = """#!{python}
@@ -30,12 +31,6 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
     agent = AgentProcess(tmp_path, address="127.0.1.7")
     yield agent
     agent.close()
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
 
 
 def replica(port: int, **probes: Any) -> Message:

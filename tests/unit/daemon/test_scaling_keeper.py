@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.ports import free_port
 
 from bireme.core.model.cluster import PartitionState, Settings
 from bireme.core.model.events import Recorded, ServiceScaled
@@ -122,13 +122,6 @@ class Stage:
     async def seconds(self, count: int, concurrency: float) -> None:
         for _ in range(count):
             await self.second(concurrency)
-
-
-def free_port() -> int:
-    """Replicas' usual ports are those of every cluster on this machine."""
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
 
 
 @asynccontextmanager
