@@ -25,6 +25,14 @@ GresTypes=gpu
 KillWait=2
 NodeName=n1 NodeHostname=localhost CPUs=8 Gres=gpu:2
 PartitionName=main Nodes=ALL Default=YES
+HealthCheckProgram={folder}/check
+HealthCheckInterval=1
+HealthCheckNodeState=IDLE
+"""
+CHECK = """#!/bin/sh
+[ -e {folder}/bad ] || exit 0
+scontrol update nodename=$SLURMD_NODENAME state=drain reason="check: bad disk"
+exit 2
 """
 WELL = {
     "gpu_util": 97, "gpu_copy_util": 40, "gpu_memory_used": 70_000, "gpu_tensor_active": 45, "gpu_sm_active": 80,
@@ -50,8 +58,11 @@ def play(cluster: Cluster, *cards: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(CONF)
-    made.conf(CONF, gres="NodeName=n1 Name=gpu File=/dev/nvidia[0-1]\n")
+    made = Cluster(CONF.replace("HealthCheck", "#"))
+    check = made.folder / "check"
+    check.write_text(CHECK.format(folder=made.folder))
+    check.chmod(0o755)
+    made.conf(CONF.format(folder=made.folder), gres="NodeName=n1 Name=gpu File=/dev/nvidia[0-1]\n")
     play(made, card(0), card(1))
     made.variables |= {
         "BIREME_TELEMETRY_GATHER": "on",
@@ -59,6 +70,7 @@ def cluster() -> Iterator[Cluster]:
         "BIREME_NVML_MODULE": "bireme.testing.scripted_nvml",
         "BIREME_NVML_SCRIPT": str(made.folder / "cards.json"),
         "BIREME_DETECTORS_HANG_S": "10",
+        "BIREME_HEALING_MODE": "observe",
     }
     with made.running():
         yield made
@@ -153,3 +165,20 @@ def test_a_job_of_two_ranks_that_stops_getting_on_is_told(cluster: Cluster) -> N
         os.close(os.open(gate, os.O_WRONLY))
         client.wait(job_id, 60)
     until(lambda: not findings(cluster) or None, "the job is over, and its finding is not")
+
+
+def test_the_sites_own_check_drains_its_node_as_in_slurm(cluster: Cluster) -> None:
+    (cluster.folder / "bad").touch()
+    note = found(cluster, "health.program n1")
+    assert (note["gravity"], note["title"]) == ("note", "HealthCheckProgram ended with 2")
+    with Client(str(cluster.home)) as client:
+        (node,) = client.nodes()
+    assert "DRAIN" in node["flags"]
+    assert node["reason"] == "check: bad disk"
+    (cluster.folder / "bad").unlink()
+    until(lambda: not findings(cluster) or None, "it ends well, and nobody notices")
+
+
+def test_the_machine_is_checked_by_the_command(cluster: Cluster) -> None:
+    told = json.loads(cluster.run("bireme", "health", "--json", check=False).stdout)
+    assert {"driver", "memory", "clock", "cgroup"} <= {each["name"] for each in told["checks"]}
