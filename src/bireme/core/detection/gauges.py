@@ -8,8 +8,8 @@ Invariant: a figure that is missing is no trouble: the row says None, and nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median_high
 
 from bireme.core.detection.streaks import Streak, extended
@@ -92,10 +92,10 @@ class Row:
     """Figures that are the evidence."""
     who: str = "platform"
     lasts: bool = False
+    detector: str = field(init=False)
 
-    @property
-    def detector(self) -> str:
-        return self.name.partition(".")[0]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detector", self.name.partition(".")[0])
 
 
 def _over(metric: str, limit: Callable[[Thresholds], float]) -> Callable[[Values, Peers, Thresholds], bool | None]:
@@ -272,23 +272,28 @@ def judge(
     before: Mapping[Key, Streak],
     thresholds: Thresholds,
     gap_s: float,
+    standing: Container[str] | None = None,
 ) -> tuple[dict[Key, Streak], list[o.Observation]]:
-    """The streaks after, and what is seen or gone. `gap_s`: for so long a figure may be missing."""
+    """The streaks after, and what is seen or gone. `gap_s`: for so long a figure may be missing; `standing`: rows of
+    which it is worth saying that they are over, None: all."""
     after: dict[Key, Streak] = {}
     seen: list[o.Observation] = []
+    place_key = figures.place.key
     for row in rows:
-        if not thresholds.on(row.detector):
+        if row.detector in thresholds.off:
             continue
-        key = row.name, figures.place.key
         holds = row.sees(figures.values, peers, thresholds)
+        if holds is False:
+            if standing is None or row.name in standing:
+                why = "it is not so any more"
+                seen.append(o.TroubleGone(detector=row.name, place=figures.place, at=figures.at, why=why))
+            continue
+        key = row.name, place_key
         streak = extended(before.get(key), figures.at, holds, gap_s)
         if streak is not None:
             after[key] = streak
             if holds and streak.lasted_s >= row.holds_s(thresholds):
                 seen.append(o.TroubleSeen(_trouble(row, figures, streak), figures.at))
-        elif holds is False:
-            why = "it is not so any more"
-            seen.append(o.TroubleGone(detector=row.name, place=figures.place, at=figures.at, why=why))
     return after, seen
 
 

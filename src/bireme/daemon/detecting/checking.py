@@ -29,7 +29,9 @@ log = logging.getLogger("bireme.daemon")
 _FIRST_S = 10.0
 """After a start: whoever waits for the daemon does not wait for this."""
 _HEALTH_LIMIT_S, _PROGRAM_LIMIT_S = 20.0, 60.0
-_LOOK_S = 1.0
+_LOOK_S, _UNASKED_S = 1.0, 30.0
+"""Between two runs at least; and until slurm.conf is asked again where it names no program.
+"""
 _LONGEST_OUTPUT = 400
 _MOST_AT_ONCE = 16
 
@@ -142,7 +144,7 @@ class CheckingKeeper:
         while True:
             site = Site.of(self._cluster.state.config)
             if not site.program or not site.every_s:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_UNASKED_S)
                 continue
             began = asyncio.get_running_loop().time()
             pause_s = site.every_s / max(1, len(nodes)) if "CYCLE" in site.states.upper() else 0.0

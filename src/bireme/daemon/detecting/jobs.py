@@ -6,7 +6,7 @@ since the one before; a GPU that the job shares is not in it, for its figures ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bireme.core.detection.gauges import Figures
@@ -43,14 +43,15 @@ class Watched:
         return self.job.id, self.job.generation
 
 
-def watched(state: State, cards: Sequence[Card]) -> Iterator[Watched]:
-    """Jobs that run now."""
+def watched(state: State, cards: Mapping[str, Sequence[Card]]) -> Iterator[Watched]:
+    """Jobs that run now. `cards`: by node, so that nobody looks through those of a whole pool for every job."""
     for job in state.holding.values():
         phase = job.phase
         if not isinstance(phase, Running) or job.spec.kind is JobKind.PODS:
             continue
         allocation = phase.allocation
-        held = held_gpus(allocation, lambda name: state.nodes[name].config if name in state.nodes else None, cards)
+        mine = [card for name in allocation.node_names for card in cards.get(name, ())]
+        held = held_gpus(allocation, lambda name: state.nodes[name].config if name in state.nodes else None, mine)
         waits = job.spec.kind is JobKind.INTERACTIVE or job.spec.replica is not None
         alone = tuple(gpu for gpu in held if not gpu.shared)
         yield Watched(job, allocation.node_names, alone, gpus_of(allocation), not waits)

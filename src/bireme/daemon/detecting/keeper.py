@@ -39,6 +39,9 @@ _MISSED_ROUNDS = 3.5
 _LONG_GAP_S = 150.0
 """Some figures of a GPU are asked for once a minute."""
 _LEMONS_S = 60.0
+_USUAL_S = 20.0
+_BREATH = 100
+"""After so many GPUs or jobs the loop has its turn."""
 _LONGEST_PAUSE_S = 5.0
 _MOST_ENDS = 50_000
 _DAY_S = 86_400.0
@@ -84,6 +87,7 @@ class DetectingKeeper:
         """Those of before this daemon too: without them nobody is taken for well again."""
         self._new_ends = True
         self._lemons_at = 0.0
+        self._usual_at = -_USUAL_S
         self._losses = Losses(experiments, lambda: cluster.state)
         self._began_at = cluster.clock.now()
         self._task: asyncio.Task[None] | None = None
@@ -142,6 +146,10 @@ class DetectingKeeper:
         return kernel_lines.judge(node, known, self._thresholds(), self._began_at, now)
 
     def _of_figures(self, fresh: Iterable[Subject]) -> Iterator[o.Observation]:
+        standing: dict[str, set[str]] = {}
+        for each in FINDINGS.of(self._cluster.state).values():
+            standing.setdefault(each.trouble.place.key, set()).add(each.trouble.detector)
+        thresholds = self._thresholds()
         for subject in fresh:
             figures = self._figures(subject)
             if figures is None:
@@ -150,8 +158,12 @@ class DetectingKeeper:
             peers = self._peers.get(figures.model, gauges.Peers())
             key = figures.place.key
             gap_s = max(self._gap_s, _LONG_GAP_S) if subject.about == "gpu" else self._gap_s
-            after, seen = gauges.judge(rows, figures, peers, self._streaks.get(key, {}), self._thresholds(), gap_s)
-            self._streaks[key] = after
+            before, over = self._streaks.get(key, {}), standing.get(key, ())
+            after, seen = gauges.judge(rows, figures, peers, before, thresholds, gap_s, over)
+            if after:
+                self._streaks[key] = after
+            else:
+                self._streaks.pop(key, None)
             yield from seen
 
     def _figures(self, subject: Subject) -> gauges.Figures | None:
@@ -180,22 +192,31 @@ class DetectingKeeper:
         """At everything that takes time or several machines, and what it comes to is reported."""
         state, now = self._cluster.state, self._cluster.clock.now()
         self._places.refresh()
-        running = list(watched(state, [each.card for each in self._cards()]))
+        running = list(watched(state, self._places.by_node))
         self._memory.forget(now, [one.start for one in running])
-        self._know_the_usual(now)
+        await self._know_the_usual(now)
         found: list[o.Observation] = []
         for node in self._lines:
             found += self._of_lines(node, now)
-        for one in running:
+        for no, one in enumerate(running):
             found += self._of_job(one, now)
+            if no % _BREATH == 0:
+                await asyncio.sleep(0)
         self._forget({one.start for one in running})
         found += await self._of_ends(now)
         self._report(found)
         self._report(await self._losses.look(self._thresholds(), now))
 
-    def _know_the_usual(self, now: float) -> None:
-        gpus = [subject for subject in self._memory.newest if subject.about == "gpu"]
-        known = [self._figures(subject) for subject in gpus if self._memory.of(subject, now, self._gap_s)]
+    async def _know_the_usual(self, now: float) -> None:
+        """Now and then: what a model usually does does not change in seconds, and a pool has thousands of GPUs."""
+        if 0.0 <= now - self._usual_at < _USUAL_S:
+            return
+        self._usual_at, known = now, []
+        for no, subject in enumerate([each for each in self._memory.newest if each.about == "gpu"]):
+            if self._memory.of(subject, now, self._gap_s) is not None:
+                known.append(self._figures(subject))
+            if no % _BREATH == 0:
+                await asyncio.sleep(0)
         self._peers = gauges.peers_of([each for each in known if each is not None])
 
     def _of_job(self, one: Watched, now: float) -> Iterator[o.Observation]:

@@ -12,7 +12,7 @@ from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.finding.findings import Place
 from bireme.core.model.jobs import Job
 from bireme.core.state.state import State
-from bireme.core.telemetry.attribution import CardSeen, uuids_of
+from bireme.core.telemetry.attribution import Card, CardSeen, uuids_of
 
 
 class Cards(Protocol):
@@ -28,6 +28,8 @@ class Places:
         self._configs: tuple[NodeConfig, ...] = ()
         self._numbers: dict[tuple[str, str], int] = {}
         self._models: dict[tuple[str, str], str] = {}
+        self.by_node: dict[str, list[Card]] = {}
+        """Cards of each node, as they were when it was refreshed."""
 
     def refresh(self) -> None:
         """After cards or nodes may have changed: once a look."""
@@ -36,9 +38,13 @@ class Places:
         if cards == self._known and configs == self._configs:
             return
         self._known, self._configs = cards, configs
-        plain = [each.card for each in cards]
+        self.by_node = {}
+        for each in cards:
+            self.by_node.setdefault(each.card.node, []).append(each.card)
         self._numbers = {
-            (config.name, uuid): number for config in configs for number, uuid in uuids_of(config, plain).items()
+            (config.name, uuid): number
+            for config in configs
+            for number, uuid in uuids_of(config, self.by_node.get(config.name, ())).items()
         }
         self._models = {(each.card.node, each.card.uuid): each.model for each in cards if not each.is_part}
 
