@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -80,6 +80,12 @@ class Context:
         if caller.may_change(owner_uid) or "jobs" not in self.cluster.state.config.words("PrivateData"):
             return True
         return self.viewer(caller).sees_job(owner_uid, account)
+
+    def seen(self, caller: Caller, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Those of these jobs that `caller` may know of: as `sees`, asked once where nothing is private."""
+        if "jobs" not in self.cluster.state.config.words("PrivateData"):
+            return jobs
+        return [job for job in jobs if self.sees(caller, job.spec.owner.uid, job.spec.account)]
 
     def inside_job(self, request: Request) -> int:
         """The job whose token brought this request; 0 for a request from this machine."""

@@ -90,7 +90,6 @@ def keep_latest(asked: dict[str, str | None], *rivals: str) -> None:
 
 
 def print_help(name: str, table: Sequence[Opt], option: str) -> None:
-
     say(usage_text(name, table) if option == "usage" else help_text(name, table))
 
 
@@ -327,7 +326,6 @@ def positive_seconds(text: str, name: str) -> int:
 
 def user_ids(command: str, text: str) -> set[int]:
     """Uids of a comma list of names or numbers. A name nobody has is said and selects nothing, as in Slurm."""
-
     words = words_of(text)
     found: dict[str, int | None] = dict.fromkeys(words)
     around().keep_small(len(found), MOST_NAMES)

@@ -79,8 +79,6 @@ class _Report:
     """One sacct command, checked before anything is asked of the daemon."""
 
     def __init__(self, asked: dict[str, str | None]) -> None:
-        # Late imports: `sacct --version` must not pay for tables it does not print.
-
         self.asked = asked
         self.now = time.time()
         try:
@@ -132,7 +130,6 @@ class _Report:
         return int(bool(self.damaged))
 
     def _states(self) -> frozenset[str] | None:
-
         states: set[str] = set()
         for word in reports.words_of(self.asked.get("state")):
             state = job_state(word)
@@ -173,7 +170,6 @@ class _Report:
         return Window(start, end)
 
     def _moment(self, name: str) -> float | None:
-
         text = self.asked.get(name)
         if not text:
             return None
@@ -204,7 +200,6 @@ class _Report:
         return ids
 
     def _columns(self) -> Any:
-
         if self.asked.get("format"):
             text = self.asked["format"] or ""
         elif "brief" in self.asked:
@@ -216,7 +211,6 @@ class _Report:
         return accounting.choose_columns(text, sacct_fields.SACCT_FIELDS, sacct_fields.SACCT_ALIASES)
 
     def _load(self) -> list[dict[str, Any]]:
-
         params: dict[str, str | int | float | None] = {
             "start": self.window.start or None,
             "end": self.window.end,
@@ -277,7 +271,6 @@ class _Report:
 
     def _in_window(self, job: dict[str, Any]) -> bool:
         """Jobs that were eligible or running at some time of the window."""
-
         over = job["state"] in OVER
         began = job.get("eligible_time") or job.get("start_time") or (job.get("end_time") if over else None)
         if began is None:
@@ -287,7 +280,6 @@ class _Report:
 
     def _was_in_states(self, job: dict[str, Any]) -> bool:
         """In one of the asked states at some time of the window: waiting, running, or ended so within it."""
-
         assert self.states is not None
         low, high = self.window.start, self.window.end or self.now + 1
         over = job["state"] in OVER
@@ -305,7 +297,6 @@ class _Report:
         return False
 
     def _rows(self, jobs: list[dict[str, Any]]) -> list[Any]:
-
         rows = [row for job in jobs for row in rows_of(job, steps="allocations" not in self.asked)]
         asked_steps = [selector for selector in self.selectors if selector.step is not None]
         if not asked_steps:
@@ -349,7 +340,6 @@ class _Report:
         return {**job, "start_time": low, "end_time": high, "elapsed_s": max(0, int(high - low))}
 
     def _script(self, job_id: int) -> str:
-
         try:
             return self.transport.get_bytes(path_of("jobs", job_id, "script")).decode("utf-8", "replace")
         except ApiError:
@@ -366,7 +356,6 @@ class _Report:
         return 0
 
     def _print_data(self, jobs: list[dict[str, Any]]) -> int:
-
         reports.keep_few_shapes(jobs)
         body = {"jobs": accounting_shapes(jobs)}
         reports.write(dump(envelope("sacct", body), yaml="yaml" in self.asked))

@@ -183,7 +183,6 @@ def _apply(order: Order, name: str, value: str) -> None:
 
 
 def _uid(name: str) -> int:
-
     number = name.isascii() and name.isdigit() and len(name) < 12
     uid = int(name) if number else around().user_id(name)
     if uid is None:
@@ -192,7 +191,6 @@ def _uid(name: str) -> int:
 
 
 def _signal(text: str) -> int:
-
     try:
         return parse_signal(text)
     except SlurmSyntaxError:

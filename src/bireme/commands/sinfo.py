@@ -39,7 +39,6 @@ def _main(argv: list[str]) -> int:
 
 
 def _reservations(asked: dict[str, str | None]) -> int:
-
     try:
         answer = reports.transport().get("/v1/reservations")
     except (ApiError, BiremeUnavailable) as error:
@@ -67,8 +66,6 @@ class _Listing:
     """One sinfo command, checked before anything is asked of the daemon."""
 
     def __init__(self, asked: dict[str, str | None]) -> None:
-        # Late imports: `sinfo --version` must not pay for tables it does not print.
-
         self.asked = asked
         self.iterate = reports.positive_seconds(asked["iterate"] or "", "iterate") if "iterate" in asked else 0
         self.per_node = "Node" in asked
@@ -83,7 +80,6 @@ class _Listing:
         self.transport = reports.transport()
 
     def _load(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-
         try:
             nodes = self.transport.get("/v1/nodes")["nodes"]
             partitions = self.transport.get("/v1/partitions")["partitions"]
@@ -92,7 +88,6 @@ class _Listing:
         return nodes, partitions
 
     def _shows(self, node: dict[str, Any]) -> bool:
-
         silent = "NOT_RESPONDING" in (node.get("flags") or ())
         if ("dead" in self.asked and not silent) or ("responding" in self.asked and silent):
             return False
@@ -103,7 +98,6 @@ class _Listing:
         return self.state_test is None or self.state_test(node)
 
     def _format(self) -> str:
-
         long = "long" in self.asked
         if self.asked.get("format") is not None:
             return self.asked["format"] or ""
@@ -143,7 +137,6 @@ class _Listing:
 
     def _groups(self, partitions: list[dict[str, Any]], shown: dict[str, Any]) -> tuple[Any, list[Any]]:
         """The lines to be, and the format with its `#` widths filled in, which depend on them."""
-
         table = sinfo_fields.SINFO_FIELDS
         named = self.asked.get("Format")
         if named is not None:
@@ -178,7 +171,6 @@ class _Listing:
         return text.replace("%#N", f"%{max(9, widest_node)}N")
 
     def _sort(self, groups: list[Any], context: Any) -> None:
-
         table = sinfo_fields.SINFO_FIELDS
         for spec in reversed(self.sort):
             if spec.letter == "P" and spec.as_configured:
@@ -191,7 +183,6 @@ class _Listing:
                 fields.sort_records(groups, [spec], table, context)
 
     def _print_data(self, nodes: list[dict[str, Any]], partitions: list[dict[str, Any]]) -> int:
-
         shown = [node for node in nodes if self._shows(node)]
         wanted = [p for p in partitions if not self.partitions or p["name"] in self.partitions]
         body = {"sinfo": sinfo_shape(wanted, shown)}

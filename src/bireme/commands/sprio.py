@@ -44,8 +44,6 @@ def _main(argv: list[str]) -> int:
 
 
 def _print_priorities(asked: dict[str, str | None]) -> int:
-    # Late imports: `sprio --version` must not pay for tables it does not print.
-
     sort = fields.parse_sort(asked.get("sort") or "i")
     reports.keep_bounds(sort)
     _check_sort(fields.unknown_sorts(sort, sprio_fields.weight_fields()))
@@ -89,7 +87,6 @@ def _check_sort(unknown: list[str]) -> None:
 
 
 def _ask(asked: dict[str, str | None]) -> dict[str, Any]:
-
     query: dict[str, str] = {}
     for word in reports.words_of(asked.get("jobs")):
         if not word.isdecimal():
@@ -110,6 +107,5 @@ def _ask(asked: dict[str, str | None]) -> dict[str, Any]:
 
 def _print_json(answer: dict[str, Any]) -> int:
     """Slurm's sprio has none; this is what the API says."""
-
     reports.say(json.dumps(answer, indent=2))
     return 0

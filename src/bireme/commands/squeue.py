@@ -96,8 +96,6 @@ class _Listing:
     """One squeue command, checked before anything is asked of the daemon."""
 
     def __init__(self, asked: dict[str, str | None]) -> None:
-        # Late imports: `squeue --version` must not pay for tables it does not print.
-
         self.asked = asked
         self.cluster = ""
         self.iterate = reports.positive_seconds(asked["iterate"] or "", "iterate") if "iterate" in asked else 0
@@ -119,7 +117,6 @@ class _Listing:
         reports.keep_bounds(self.sort, [*self.selectors, *self.step_selectors])
 
     def _step_selectors(self, text: str | None) -> list[Any]:
-
         chosen = []
         for item in identity.split_ids(text or ""):
             try:
@@ -132,23 +129,19 @@ class _Listing:
         return chosen
 
     def _sort_text(self) -> str:
-
         default = squeue_fields.START_SORT if self.start else squeue_fields.DEFAULT_SORT
         return self.asked.get("sort") or (step_fields.DEFAULT_STEP_SORT if self.steps else default)
 
     def _table(self) -> Any:
-
         return STEP_FIELDS if self.steps else JOB_FIELDS
 
     def _check_sort(self) -> None:
-
         unknown = fields.unknown_sorts(self.sort, self._table())
         unknown += [spec.letter for spec in self.sort if spec.letter in UNSORTABLE]
         if unknown and not self.steps:
             raise SlurmSyntaxError(f"Invalid sort specification: {unknown[0]}")
 
     def _plan(self) -> Any:
-
         table = self._table()
         complaint = f"Invalid {table.kind} format specification"
         if self.asked.get("Format"):
@@ -193,7 +186,6 @@ class _Listing:
 
     def _jobs(self, needs: set[str]) -> tuple[list[dict[str, Any]], float]:
         """The jobs that pass the filters, each with the keys in `needs`."""
-
         self._check_nodes()
         keys = needs | {"job_id", "state", "array_job_id", "array_task_id", "array_tasks", "het_job_id"}
         keys |= {key for option, key in _FILTER_KEYS.items() if option in self.asked}
@@ -251,7 +243,6 @@ class _Listing:
 
     def _spread(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """--array: a line for each waiting task. --priority: a line for each partition of a waiting job."""
-
         if "array" in self.asked:
             jobs = reports.each_task(jobs)
         if "priority" in self.asked:
@@ -265,7 +256,6 @@ class _Listing:
         return jobs
 
     def _print_steps(self, plan: Any) -> int:
-
         wanted = {"user_name", "user_id", "array_job_id", "array_throttle", "het_offset", "partition"}
         jobs, now = self._jobs(wanted)
         context = reports.make_context(now=now)
@@ -289,7 +279,6 @@ class _Listing:
 
     def _print_data(self) -> int:
         """--json and --yaml: everything, in the shape of Slurm's own; filters by job and user still hold."""
-
         try:
             answer = self._ask({})
             nodes = self.transport.get("/v1/nodes", {"fields": ",".join(NODE_FIELDS)})["nodes"]
@@ -331,7 +320,6 @@ def _uses_license(text: str) -> Test:
 
 
 def _on_nodes(text: str) -> Test:
-
     wanted = set(expand(text))
     return lambda job: not wanted.isdisjoint(expand(job.get("node_list") or ""))
 

@@ -30,8 +30,6 @@ def _main(argv: list[str]) -> int:
     asked, words = reports.options_of("sshare", TABLE, argv)
     if words:
         raise reports.CommandError(f"sshare: error: Unknown arguments: {' '.join(words)}")
-    # Late imports: `sshare --version` must not pay for tables it does not print.
-
     if "helpformat" in asked:
         names = [field.name for field in SHARE_FIELDS.values()]
         reports.show(" ".join(f"{name:<17}" for name in names[at : at + 4]) for at in range(0, len(names), 4))
@@ -51,7 +49,6 @@ def _main(argv: list[str]) -> int:
 
 
 def _load() -> dict[str, Any]:
-
     try:
         answer: dict[str, Any] = reports.transport().get("/v1/accounting/shares")
     except (ApiError, BiremeUnavailable) as error:
@@ -60,7 +57,6 @@ def _load() -> dict[str, Any]:
 
 
 def _format(asked: dict[str, str | None], fair_tree: bool) -> str:
-
     if asked.get("format"):
         return asked["format"] or ""
     text = forms.DEFAULT_FORMAT
@@ -96,7 +92,6 @@ def _myself() -> str:
 
 
 def _print_data(answer: dict[str, Any], rows: list[Row], yaml: bool) -> int:
-
     body = {"shares": {"shares": [{**row, "cluster": answer["cluster"]} for row in rows], "total_shares": len(rows)}}
     reports.write(dump(envelope("sshare", body), yaml=yaml))
     return 0

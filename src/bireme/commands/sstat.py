@@ -49,7 +49,6 @@ def _main(argv: list[str]) -> int:
 
 def _live_steps(ids: str, *, all_steps: bool) -> list[dict[str, Any]]:
     """The running steps that were asked for: one named, all with --allsteps, else the first numbered one."""
-
     transport = reports.transport()
     rows: list[dict[str, Any]] = []
     selectors = list(dict.fromkeys(parse_selectors(ids)))

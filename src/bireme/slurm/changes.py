@@ -37,7 +37,6 @@ def check_changes(changes: Mapping[str, Any]) -> None:
 
 
 def check_mail_types(words: tuple[str, ...] | list[str]) -> None:
-
     for word in words:
         if word not in MAIL_TYPES and word not in MAIL_GROUPS and word != "NONE":
             raise SlurmSyntaxError(f"mail_type: {word[:40]!r} is none of {', '.join(MAIL_TYPES)}")

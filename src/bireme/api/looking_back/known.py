@@ -43,7 +43,7 @@ async def found(api: Context, request: Request) -> tuple[list[Job], list[dict[st
         jobs = requests.find(api.cluster.state, target)
     except Refusal:
         jobs = []
-    jobs = [job for job in jobs if api.sees(caller, job.spec.owner.uid, job.spec.account)]
+    jobs = list(api.seen(caller, jobs))
     if jobs:
         return jobs, []
     query = HistoryQuery(jobs=((target.job_id, target.task_id),))

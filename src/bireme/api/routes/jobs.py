@@ -68,8 +68,7 @@ async def list_jobs(api: Context, request: Request) -> Response:
     def records(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         state = api.cluster.state
         known = [job for job in jobs if job.id in state.jobs]  # meanwhile some may have been forgotten
-        found = listing.matching(state, wanted, known)
-        seen = [job for job in found if api.sees(caller, job.spec.owner.uid, job.spec.account)]
+        seen = api.seen(caller, listing.matching(state, wanted, known))
         return made.of(state, seen, api.now())
 
     recipe = Recipe(
@@ -91,13 +90,9 @@ async def show_job(api: Context, request: Request) -> Response:
     return await api.in_slices(request, Recipe("jobs", lambda: as_of_now(found), records, lambda: {"now": api.now()}))
 
 
-def _visible(api: Context, request: Request, target: Target) -> list[Job]:
+def _visible(api: Context, request: Request, target: Target) -> Sequence[Job]:
     caller = api.caller(request)
-    found = [
-        job
-        for job in requests.find(api.cluster.state, target)
-        if api.sees(caller, job.spec.owner.uid, job.spec.account)
-    ]
+    found = api.seen(caller, requests.find(api.cluster.state, target))
     if not found:
         raise Refusal(Why.INVALID_JOB_ID)
     return found

@@ -43,7 +43,7 @@ async def list_priorities(api: Context, request: Request) -> Response:
 
     def records(part: Sequence[Job]) -> list[dict[str, Any]]:
         known = [job for job in part if job.id in state.jobs]  # meanwhile some may have been forgotten
-        seen = [job for job in known if api.sees(caller, job.spec.owner.uid, job.spec.account)]
+        seen = api.seen(caller, known)
         made = priority_records(state, matching(state, wanted, seen), api.now())
         return [record for record in made if not partitions or record["partition"] in partitions]
 

@@ -100,8 +100,6 @@ def _converse(session: Session) -> int:
 
 
 def _verbs() -> dict[str, _Verb]:
-    # Late imports: `scontrol show hostnames` must not pay for the update tables, nor `--version` for anything.
-
     return {
         "show": show.show,
         "update": update.update,
@@ -169,6 +167,5 @@ def _version(_session: Session, _words: list[str]) -> int:
 
 
 def _help(_session: Session, _words: list[str]) -> int:
-
     reports.say(HELP, end="")
     return 0

@@ -75,7 +75,6 @@ def resume(session: Session, words: list[str]) -> int:
 
 def top(session: Session, words: list[str]) -> int:
     """Each word is a list of jobs, the one that is to go first first."""
-
     _needed("top", words)
     code = 0
     for word in words:
@@ -94,7 +93,6 @@ def _needed(verb: str, words: list[str]) -> None:
 
 def job_ids(session: Session, words: list[str]) -> list[str]:
     """Ids as typed; `jobname=NAME` stands for every job of that name."""
-
     ids: list[str] = []
     for word in words:
         key, equals, name = word.partition("=")
@@ -125,7 +123,6 @@ def _each(session: Session, verb: str, words: list[str], route: str, body: dict[
 
 def ask_all(session: Session, jobs: list[str], verb: str, body: dict[str, Any]) -> list[tuple[str, str]]:
     """Who was refused, and in which words. A job by itself has a route of its own, open to it from inside too."""
-
     if not jobs:
         return []
     try:
@@ -150,7 +147,6 @@ def write(session: Session, words: list[str]) -> int:
 
 
 def _write_script(session: Session, words: list[str]) -> int:
-
     if not words:
         raise reports.CommandError("too few arguments for keyword:write")
     try:
@@ -173,7 +169,6 @@ def _write_script(session: Session, words: list[str]) -> int:
 
 def _write_config(session: Session, words: list[str]) -> int:
     """slurm.conf's keys as written, under a name with the time in it."""
-
     answer = session.get("/v1/config", "slurm_load_ctl_conf error")
     base = words[0] if words else answer.get("source") or "slurm.conf"
     name = f"{base}.{time.strftime('%Y-%m-%dT%H:%M:%S')}"
@@ -202,7 +197,6 @@ def wait_job(session: Session, words: list[str]) -> int:
 
 
 def ping(session: Session, words: list[str]) -> int:
-
     host = around().host
     try:
         answer = session.transport.get("/v1/ping")
@@ -236,7 +230,6 @@ def shutdown(session: Session, words: list[str]) -> int:
 
 
 def _operate(session: Session, path: str, body: dict[str, Any], what: str) -> dict[str, Any]:
-
     try:
         answer: dict[str, Any] = session.post(path, body)
     except ApiError as error:

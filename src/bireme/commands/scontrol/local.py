@@ -22,7 +22,6 @@ from bireme.slurm.hostlist import compress, compress_sorted, expand
 
 def show_hostnames(session: Session, words: list[str]) -> int:
     """One name a line; without an argument, those of $SLURM_JOB_NODELIST."""
-
     variables = reports.environment()
     text = ",".join(words) or variables.get("SLURM_JOB_NODELIST") or variables.get("SLURM_NODELIST") or ""
     if not text:
@@ -33,13 +32,11 @@ def show_hostnames(session: Session, words: list[str]) -> int:
 
 
 def show_hostlist(session: Session, words: list[str]) -> int:
-
     reports.say(compress(expand(_hosts(words))))
     return 0
 
 
 def show_hostlist_sorted(session: Session, words: list[str]) -> int:
-
     reports.say(compress_sorted(expand(_hosts(words))))
     return 0
 
@@ -141,7 +138,6 @@ def pid_info(session: Session, words: list[str]) -> int:
 
 def getent(session: Session, words: list[str]) -> int:
     """`getent NODE`: Slurm asks nss_slurm on that node; here every node shares this machine's users."""
-
     entry = pwd.getpwuid(reports.my_uid())
     reports.say(f"{entry.pw_name}:x:{entry.pw_uid}:{entry.pw_gid}:{entry.pw_gecos}:{entry.pw_dir}:{entry.pw_shell}")
     return 0

@@ -36,7 +36,6 @@ def create(session: Session, words: list[str]) -> int:
 
 
 def _create(session: Session, pairs: Pairs) -> int:
-
     name, order = _read(pairs, "No reservation created.", check_complete)
     try:
         made = session.post("/v1/reservations", {"name": name, "order": order})
@@ -48,7 +47,6 @@ def _create(session: Session, pairs: Pairs) -> int:
 
 
 def update(session: Session, pairs: Pairs) -> int:
-
     try:
         name, order = _read(pairs, "No reservation update.")
     except reports.CommandError as error:
@@ -64,7 +62,6 @@ def update(session: Session, pairs: Pairs) -> int:
 
 def delete(session: Session, words: list[str]) -> int:
     """`delete reservation=NAME` or `delete reservation NAME`."""
-
     if not words:
         raise reports.CommandError("too few arguments for delete keyword")
     entity, equals, name = words[0].partition("=")
@@ -84,7 +81,6 @@ def delete(session: Session, words: list[str]) -> int:
 
 
 def show(session: Session, ids: list[str]) -> int:
-
     answer = session.get("/v1/reservations", "slurm_load_reservations error")
     found = [each for each in answer["reservations"] if not ids or each["name"] == ids[0]]
     if session.wants_data:
@@ -112,7 +108,6 @@ def _pairs(words: list[str]) -> Pairs:
 
 
 def _read(pairs: Pairs, outcome: str, check: Any = None) -> tuple[str, dict[str, Any]]:
-
     try:
         name, order = read_order(pairs, time.time(), lambda at: time.localtime(at).tm_gmtoff)
         if check is not None:

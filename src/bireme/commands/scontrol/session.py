@@ -67,7 +67,6 @@ class Session:
 
     def get(self, path: str, what: str, params: dict[str, Any] | None = None) -> Any:
         """Asks the API; a refusal becomes `what: message`, as Slurm's own loading functions say it."""
-
         try:
             return self.transport.get(path, params)
         except (ApiError, BiremeUnavailable) as error:
@@ -75,7 +74,6 @@ class Session:
 
     def post(self, path: str, body: Any = None) -> Any:
         """As `get`, for changes; the caller words the refusal (`ApiError`)."""
-
         try:
             return self.transport.post(path, body)
         except BiremeUnavailable as error:
@@ -88,7 +86,6 @@ class Session:
 
 def _to_one_cluster(transport: Port, text: str) -> OneCluster:
     """As Slurm's scontrol: one cluster at a time, the first of those that are named."""
-
     try:
         return OneCluster(transport, chosen_clusters(transport, text)[0])
     except UnknownClusterError as error:

@@ -49,21 +49,18 @@ def _shower(name: str) -> _Shower | None:
 
 
 def _print_blocks(session: Session, blocks: Iterable[Sequence[str]]) -> None:
-
     for block in blocks:
         reports.write(block_text(block, oneliner=session.oneliner))
 
 
 def _print_data(session: Session, body: dict[str, Any], **times: float) -> int:
     """`times`: when what is shown was looked at, as Slurm says it behind the records."""
-
     whole = {name: int(at) for name, at in times.items()}
     reports.write(dump(envelope("scontrol", body, whole), yaml=session.has("yaml")))
     return 0
 
 
 def jobs(session: Session, ids: list[str]) -> int:
-
     if not ids:
         answer = session.get("/v1/jobs", LOAD_JOBS)
     else:
@@ -100,7 +97,6 @@ def _as_task(job: dict[str, Any], task: int, expand: Callable[[str], list[int]])
 
 
 def _selector(text: str, parse: Callable[[str], Any]) -> Any:
-
     try:
         return parse(text)
     except SlurmSyntaxError:
@@ -108,7 +104,6 @@ def _selector(text: str, parse: Callable[[str], Any]) -> Any:
 
 
 def steps(session: Session, ids: list[str]) -> int:
-
     what = "slurm_get_job_steps error"
     selector = _selector(ids[0], parse_selector) if ids else None
     answer = session.get(path_of("jobs", selector.label) if selector else "/v1/jobs", what)
@@ -136,7 +131,6 @@ def steps(session: Session, ids: list[str]) -> int:
 
 
 def nodes(session: Session, ids: list[str]) -> int:
-
     answer = session.get("/v1/nodes", "slurm_load_node error")
     known = {node["name"]: node for node in answer["nodes"]}
     names = list(dict.fromkeys(expand(",".join(ids)))) if ids and ids[0].upper() != "ALL" else list(known)
@@ -155,7 +149,6 @@ def nodes(session: Session, ids: list[str]) -> int:
 
 
 def partitions(session: Session, ids: list[str]) -> int:
-
     answer = session.get("/v1/partitions", "slurm_load_partitions error")
     chosen = [
         partition
@@ -174,7 +167,6 @@ def partitions(session: Session, ids: list[str]) -> int:
 
 
 def topology(session: Session, ids: list[str]) -> int:
-
     lines = topology_lines(session.get("/v1/topology", "slurm_load_topo error"), ids[0] if ids else "")
     if not lines and ids:
         reports.tell(f"scontrol: error: Topology information contains no switch or node named {ids[0]}")
@@ -186,7 +178,6 @@ def topology(session: Session, ids: list[str]) -> int:
 
 def config(session: Session, ids: list[str]) -> int:
     """slurm.conf with Slurm's defaults, then what `bireme.toml` says."""
-
     answer = session.get("/v1/config", "slurm_load_ctl_conf error")
     alive = session.get("/v1/ping", "slurm_load_ctl_conf error")
     hosts = session.get("/v1/nodes", "slurm_load_ctl_conf error", {"fields": "name,hostname,cpus"})["nodes"]
@@ -235,7 +226,6 @@ def completing(session: Session, words: list[str]) -> int:
 
 
 def _clock(seconds: float) -> str:
-
     return long_duration(max(0, seconds))
 
 
@@ -296,7 +286,6 @@ def slurmd(session: Session, ids: list[str]) -> int:
 
 def association_manager(session: Session, words: list[str]) -> int:
     """`users=`, `accounts=`, `qos=` name whom to show, `flags=` which kinds of records."""
-
     named: dict[str, list[str]] = {}
     for word in words:
         key, _, value = word.partition("=")

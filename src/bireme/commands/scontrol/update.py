@@ -161,7 +161,6 @@ def _job_changes(pairs: list[tuple[str, str]]) -> tuple[list[str], Changes, str]
 
 
 def _relative_limit(session: Session, job: str, text: str) -> Changes:
-
     by = parse_time_limit(text[1:])
     answer = session.get(path_of("jobs", job), "slurm_load_jobs error", {"fields": "time_limit_s"})
     now = answer["jobs"][0].get("time_limit_s")
@@ -174,7 +173,6 @@ def _relative_limit(session: Session, job: str, text: str) -> Changes:
 
 
 def _update_nodes(session: Session, pairs: list[tuple[str, str]]) -> int:
-
     body: Changes = {}
     for key, value in pairs:
         body.update(_node_change(key, value))
@@ -218,7 +216,6 @@ def _node_change(key: str, value: str) -> Changes:
 
 
 def _update_partition(session: Session, pairs: list[tuple[str, str]]) -> int:
-
     name, changes = "", {}
     for key, value in pairs:
         if key == "partitionname":
@@ -273,7 +270,6 @@ def _names_or_all(field: str) -> _Reader:
 
 def _seconds(field: str) -> _Reader:
     def reader(value: str) -> Changes:
-
         limit = None if value.upper() == "NONE" else parse_time_limit(value)
         return {field: None if isinstance(limit, Infinite) else limit}
 

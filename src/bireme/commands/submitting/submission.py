@@ -134,7 +134,6 @@ def tell_options(voice: Voice, options: Options) -> None:
 
 def tell_of_engine(voice: Voice, transport: Port, components: Sequence[Options], *, step: bool = False) -> None:
     """Says which of these options this cluster's engine does not apply, where engines differ."""
-
     if not engine_notices(components, "", step=step):
         return
     try:

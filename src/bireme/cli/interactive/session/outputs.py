@@ -91,5 +91,4 @@ class Output:
 
 
 def _await_writable(fd: int) -> None:
-
     select.select([], [fd], [])
