@@ -15,6 +15,7 @@ from bench import (
     commands,
     crowd,
     diagnose,
+    fences,
     heal,
     launch,
     machine,
@@ -51,6 +52,7 @@ SECTIONS = (
     "telemetry",
     "diagnose",
     "heal",
+    "fences",
     "slurm",
 )
 
@@ -92,6 +94,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         "services": services,
         "telemetry": telemetry,
         "diagnose": diagnose,
+        "fences": fences,
     }
     return modules[section].measure(sizes)
 

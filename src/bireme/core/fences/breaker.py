@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bireme.core.fences.places import gpus_of
+from bireme.core.fences.places import count_of
 from bireme.core.fences.shelves import FENCES
 from bireme.core.healings.shelves import policy_of
 from bireme.core.model.healing.fences import Fence
@@ -44,15 +44,14 @@ class Tally:
             for name in partition.nodes:
                 members.setdefault(name, []).append(partition.name)
         for node in state.nodes.values():
-            fence = fences.get(node.name)
-            if node.schedulable or (fence is not None and fence.drained):
-                gpus = len(gpus_of(node.config))
+            takes_jobs, gpus = node.schedulable, count_of(node.config)
+            if takes_jobs or ((fence := fences.get(node.config.name)) is not None and fence.drained):
                 tally.nodes, tally.gpus = tally.nodes + 1, tally.gpus + gpus
                 tally.largest = max(tally.largest, gpus)
-            if node.schedulable:
-                for name in members.get(node.name, ()):
+            if takes_jobs:
+                for name in members.get(node.config.name, ()):
                     tally._open[name] = tally._open.get(name, 0) + 1
-                    tally._open_gpus[name] = tally._open_gpus.get(name, 0) + _open_gpus(node)
+                    tally._open_gpus[name] = tally._open_gpus.get(name, 0) + gpus - len(node.shut)
         for fence in fences.values():
             if not fence.by and (node_of := state.nodes.get(fence.place.node)) is not None:
                 tally._count(node_of, fence)
@@ -104,7 +103,7 @@ def _partitions_of(state: State, node: str) -> list[str]:
 
 
 def _open_gpus(node: Node) -> int:
-    return len(gpus_of(node.config)) - len(node.shut)
+    return count_of(node.config) - len(node.shut)
 
 
 def _full(out: int, of: int, what: str, percent: float) -> str:

@@ -19,6 +19,15 @@ def gpus_of(node: NodeConfig) -> tuple[Device, ...]:
     return tuple(device for pool in node.gres if pool.name == GPU for device in pool.devices)
 
 
+def count_of(node: NodeConfig) -> int:
+    """How many it has; asked of every node of a pool."""
+    count = 0
+    for pool in node.gres:
+        if pool.name == GPU:
+            count += len(pool.devices)
+    return count
+
+
 def numbers_at(node: NodeConfig, place: Place) -> tuple[int, ...]:
     """The GPU numbers that the place stands for; none if the node has no such GPU. A UUID that is known decides."""
     gpus = gpus_of(node)
