@@ -87,3 +87,23 @@ def test_the_hook_hears_of_all_of_it(cluster: Cluster) -> None:
     cluster.until(lambda: told(cluster, "fence lifted", "heard"))
     (raised,) = told(cluster, "fence raised", "for the hook")
     assert (raised["place"], raised["by"]) == ("n2", "root")
+
+
+def test_a_repair_that_ends_well_and_a_check_that_passes_lift_the_fence(cluster: Cluster) -> None:
+    repairing, asked = cluster.folder / "repair", cluster.folder / "asked"
+    repairing.write_text(f'#!/bin/sh\necho "$BIREME_REPAIR_PLACE $#" >> {asked}\ntest -e {cluster.folder}/good\n')
+    repairing.chmod(0o755)
+    cluster.variables |= {"BIREME_HEALING_REPAIR": str(repairing), "SLURMD_NODENAME": "n1"}
+    with Client(str(cluster.home)) as client:
+        client.fence("n1:gpu1", "it has to be reset")
+        done = cluster.bireme("health", "--repair", check=False)
+        assert done.returncode == 1
+        assert "n1:gpu1 stays fenced" in done.stdout
+        assert "ended with exit code 1" in done.stdout
+        (cluster.folder / "good").touch()
+        done = cluster.bireme("health", "--repair", check=False)
+        passed = done.returncode == 0  # what else is wrong with this machine is not the test's
+        assert ("n1:gpu1 is in service again" in done.stdout) is passed
+        fenced = [each["place"] for each in client.transport.get("/v1/healings")["fences"]]
+        assert fenced == ([] if passed else ["n1:gpu1"])
+    assert set(asked.read_text().splitlines()) == {"n1:gpu1 0"}

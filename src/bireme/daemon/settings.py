@@ -330,6 +330,16 @@ class Settings:
         "A program that is told of every finding, healing and fence: facts in its environment (BIREME_HEALING_...), "
         "and as JSON on its stdin. Run by the daemon's user, without a shell.",
     )
+    healing_repair: str = setting(
+        "",
+        "healing.repair",
+        "The program that `bireme health --repair` runs for each fence of its machine: it resets a GPU, reloads a "
+        "driver. Facts and evidence in its environment (BIREME_REPAIR_...) and as JSON on its stdin, no arguments, no "
+        "shell. When it ends well and the checks pass, the fence is lifted.",
+    )
+    healing_repair_timeout_s: int = setting(
+        600, "healing.repair_timeout_s", "How long that program may take; then it is killed."
+    )
     healing_webhook: str = setting(
         "",
         "healing.webhook",

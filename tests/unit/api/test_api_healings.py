@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.api.conftest import ask_as
 
+from bireme.agent.health.checks import Check
 from bireme.cli.faults.healings import lines_of, text_of
+from bireme.cli.faults.repairing import repair
 from bireme.client.sdk import Client
 from bireme.client.transport import ApiError
+from bireme.commands.voice import CommandFailure
 from bireme.core.lifecycle.due import settled
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Gravity, Place, Quote, Trouble
@@ -99,3 +103,27 @@ def test_the_text_names_the_mode_what_waits_and_the_audit(api: Running) -> None:
     whole = "\n".join(text_of(told["healings"][0], lambda at: "T"))
     for words in ("Healing 1: drain n2", "kernel: NVRM: Xid", "Audit       T suggested: healing.mode is suggest here"):
         assert words in whole
+
+
+def test_a_repair_lifts_a_fence_when_the_checks_pass_and_not_before(
+    api: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suggested(api)
+    api.happen(e.HealingApproved(1, "root"))
+    settle(api)
+    program = tmp_path / "repair"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("BIREME_HOME", str(tmp_path / "settings"))
+    with pytest.raises(CommandFailure, match="names no program"):
+        list(repair(api.transport, "n2", lambda: ()))
+    monkeypatch.setenv("BIREME_HEALING_REPAIR", str(tmp_path / "none"))
+    [(lifted, said)] = repair(api.transport, "n2", lambda: ())
+    assert (lifted, "cannot be run: No such file" in said) == (False, True)
+    monkeypatch.setenv("BIREME_HEALING_REPAIR", str(program))
+    [(lifted, said)] = repair(api.transport, "n2", lambda: [Check("disk", "FAIL", "it is full", "empty it")])
+    assert (lifted, said) == (False, "n2 stays fenced: a check fails after the repair: disk: it is full")
+    [(lifted, said)] = repair(api.transport, "n2", lambda: [Check("disk", "PASS", "there is room", "")])
+    assert (lifted, said[:22]) == (True, "n2 is in service again")
+    settle(api)
+    assert api.transport.get("/v1/findings")["findings"] == []

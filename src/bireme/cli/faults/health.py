@@ -11,13 +11,15 @@ import os
 import socket
 import sys
 from dataclasses import asdict
+from typing import Any
 
 from bireme.agent.health.checks import Check, Expected
 from bireme.agent.health.running import run_checks
+from bireme.cli.faults.repairing import repair
 from bireme.cli.lifecycle import gpus_of
 from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
-from bireme.commands.voice import run_command
+from bireme.commands.voice import CommandFailure, refused_by_daemon, run_command
 from bireme.daemon.paths import Paths
 from bireme.slurm.formats.visible import visible
 
@@ -33,7 +35,13 @@ def _main(argv: list[str]) -> int:
     parser = Arguments(prog="bireme health", description="Is this machine fit for jobs: PASS, WARN or FAIL, and why.")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--gpus", type=int, metavar="N", help="so many there should be (default: the configuration's)")
+    parser.add_argument(
+        "--repair", action="store_true",
+        help="run the site's program (healing.repair) for what is fenced here, check again, and lift what passes",
+    )  # fmt: skip
     given = parser.parse_args(argv)
+    if given.repair:
+        return _repair()
     expected = _expected() if given.gpus is None else Expected(gpus=given.gpus)
     checks = run_checks(expected)
     failed = any(check.status == "FAIL" for check in checks)
@@ -45,6 +53,25 @@ def _main(argv: list[str]) -> int:
     return 1 if failed else 0
 
 
+def _repair() -> int:
+    try:
+        with Transport(Paths().home) as transport:
+            nodes = _mine(transport.get("/v1/nodes", {"fields": "name,hostname,address"})["nodes"])
+            if len(nodes) != 1:
+                raise CommandFailure("this machine is no single node of the cluster: say which with SLURMD_NODENAME")
+            told = list(repair(transport, nodes[0]["name"], lambda: run_checks(_expected())))
+    except (ApiError, BiremeUnavailable) as error:
+        raise refused_by_daemon("", error) from error
+    for _, line in told:
+        print(visible(line))
+    return 0 if all(lifted for lifted, _ in told) else 1
+
+
+def _mine(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    named = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+    return [node for node in nodes if node["name"] == named] or (nodes if len(nodes) == 1 else [])
+
+
 def _expected() -> Expected:
     """What the daemon's configuration has for this machine, where it is one node of it: virtual nodes share what there
     is, and nobody can tell what there should be."""
@@ -53,8 +80,7 @@ def _expected() -> Expected:
             nodes = transport.get("/v1/nodes", {"fields": "name,hostname,address,gres,memory_mib"})["nodes"]
     except (BiremeUnavailable, ApiError):
         return Expected()
-    named = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
-    mine = [node for node in nodes if node["name"] == named] or (nodes if len(nodes) == 1 else [])
+    mine = _mine(nodes)
     if len(mine) != 1:
         return Expected()
     return Expected(sum(gpus_of(mine[0].get("gres") or "").values()), int(mine[0].get("memory_mib") or 0))
