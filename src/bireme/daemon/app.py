@@ -37,7 +37,7 @@ from bireme.core.model.jobs import Owner
 from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
-from bireme.daemon.detecting.checking import CheckingKeeper
+from bireme.daemon.detecting.checking import CheckingKeeper, unapplied
 from bireme.daemon.detecting.keeper import DetectingKeeper, is_news
 from bireme.daemon.detecting.past import ends_of
 from bireme.daemon.detecting.sensitivity import thresholds_of
@@ -396,10 +396,8 @@ class Daemon:
         mode, unmeasured = self._settings.idle_mode, ""
         if self._station is None and mode != IdleMode.OFF:
             unmeasured = f"idle.mode={mode}: telemetry.gather is off, so no idle GPU is seen and nothing is done"
-        unchecked = ""
-        if self._loaded.cluster is not None and self._checking is None and self._settings.host_engine == "kubernetes":
-            program = self._loaded.cluster.raw.get("HealthCheckProgram", "")
-            unchecked = f"HealthCheckProgram={program} is not applied: nodes are other machines" if program else ""
+        config = self._loaded.cluster
+        unchecked = unapplied(config, is_here=self._checking is not None) if config is not None else ""
         return (*self._loaded.warnings, *filter(None, (unheard, unmeasured, unchecked)))
 
     def _tracked_runs(self) -> RunReader | None:

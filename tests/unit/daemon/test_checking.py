@@ -11,7 +11,7 @@ from pathlib import Path
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.state.state import State
-from bireme.daemon.detecting.checking import CheckingKeeper, Site
+from bireme.daemon.detecting.checking import CheckingKeeper, Site, unapplied
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.testing.scenario import Scenario
 
@@ -84,6 +84,19 @@ def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     cluster = asyncio.run(play(world, tmp_path, lambda cluster: len(cluster.told) >= 1))
     assert isinstance(cluster.told[0], o.TroubleSeen)
     assert "No such file" in cluster.told[0].trouble.quotes[0].text
+
+
+def test_what_is_asked_for_and_not_run_is_said() -> None:
+    config = Scenario("1x8").state.config
+
+    def said(is_here: bool = True, **raw: str) -> str:
+        return unapplied(replace(config, raw=raw), is_here=is_here)
+
+    assert said() == said(HealthCheckProgram="/bin/c", HealthCheckInterval="60") == ""
+    assert said(HealthCheckProgram="/bin/c").endswith("is not run: HealthCheckInterval=0")
+    assert said(HealthCheckProgram="/bin/c", HealthCheckInterval="soon").endswith("HealthCheckInterval=soon")
+    assert "full path" in said(HealthCheckProgram="check", HealthCheckInterval="60")
+    assert "other machines" in said(False, HealthCheckProgram="/bin/c", HealthCheckInterval="60")
 
 
 def test_keys_of_slurm_conf() -> None:

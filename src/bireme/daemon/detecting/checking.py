@@ -70,6 +70,20 @@ class Site:
         )
 
 
+def unapplied(config: ClusterConfig, *, is_here: bool) -> str:
+    """Why HealthCheckProgram is not run though it is asked for; empty: it is, or nobody asks for it. `is_here`: agents
+    of the daemon's own machine run jobs."""
+    asked, site = config.raw.get("HealthCheckProgram", ""), Site.of(config)
+    if asked.lower() in ("", "(null)"):
+        return ""
+    if not is_here:
+        return f"HealthCheckProgram={asked} is not run here: nodes are other machines"
+    if not site.program:
+        return f"HealthCheckProgram={asked} is not applied: it must be a full path"
+    every = config.raw.get("HealthCheckInterval", "0")
+    return "" if site.every_s else f"HealthCheckProgram={asked} is not run: HealthCheckInterval={every}"
+
+
 class CheckingKeeper:
     """`every_s`: how often `bireme health` is run, 0: never; `news`: tells of an observation whether it changes
     anything; `home`: where this cluster's commands are and its state lives."""
