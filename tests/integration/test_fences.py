@@ -71,6 +71,11 @@ def test_a_node_is_drained_in_slurms_words_and_resuming_it_lifts_the_fence(clust
     shown = json.loads(cluster.bireme("healings", "--all", "--json").stdout)
     newest = shown["healings"][0]
     assert (newest["state"], newest["said"]) == ("undone", "the node was resumed")
+    cluster.bireme("healings", "fence", "n2:gpu1", "--reason", "it is hot")
+    resumed = cluster.run("scontrol", "update", "nodename=n2", "state=resume")
+    assert "n2:gpu1 stays fenced: bireme healings undo" in resumed.stderr
+    cluster.bireme("healings", "undo", str(newest["id"] + 1))
+    shown = json.loads(cluster.bireme("healings", "--json").stdout)
     assert shown["fences"] == []
 
 

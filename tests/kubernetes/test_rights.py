@@ -179,3 +179,14 @@ def test_two_daemons_at_once(kubernetes: Kubernetes, tmp_path: Path) -> None:
         down(first)
     assert up(second, kubernetes.kubeconfig, namespace="bireme").returncode == 0, "a daemon that ends gives it back"
     down(second)
+
+
+def test_to_mark_nodes_is_a_right_of_its_own(kubernetes: Kubernetes) -> None:
+    assert not may(kubernetes, "patch", "nodes", "default")
+    kubernetes.kubectl("apply", "-k", str(DEPLOY / "fencing"))
+    try:
+        assert may(kubernetes, "patch", "nodes", "default")
+        assert may(kubernetes, "patch", "nodes/status", "default")
+        assert not may(kubernetes, "delete", "nodes", "default")
+    finally:
+        kubernetes.kubectl("delete", "-k", str(DEPLOY / "fencing"))

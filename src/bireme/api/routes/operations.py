@@ -15,10 +15,14 @@ from bireme.api.machine import machine_facts
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routes import findings
 from bireme.api.routing import Context, Routes, fields_of, is_id, words
+from bireme.core.fences.judging import concerns_the_pool
+from bireme.core.fences.shelves import FENCES
+from bireme.core.findings.shelves import FINDINGS
 from bireme.core.jobs import requests
 from bireme.core.limits.ledger import licences_in_use
 from bireme.core.model.cluster import PartitionConfig
 from bireme.core.model.events import Recorded, ServiceDeployed
+from bireme.core.model.finding.findings import FindingLife
 from bireme.core.model.nodes import Node
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.serving.events import ServiceEvent
@@ -251,7 +255,20 @@ async def update_nodes(api: Context, request: Request) -> Response:
         api.cause(request),
         lambda state, _: operators.update_nodes(state, caller, names, state_word, note, weight, features),
     )
-    return answer({"nodes": names})
+    return answer({"nodes": names, "standing": _standing(api, names, str(state_word or ""))})
+
+
+def _standing(api: Context, names: Sequence[str], word: str) -> list[str]:
+    """What is found broken on nodes that are brought back, and what of them stays fenced: whoever does so may not know
+    of it."""
+    if word.upper() not in ("RESUME", "UNDRAIN", "IDLE"):
+        return []
+    state, nodes = api.cluster.state, set(names)
+    known = (each for each in FINDINGS.of(state).values() if each.trouble.place.node in nodes)
+    broken = [each for each in known if concerns_the_pool(each.trouble) and each.phase is FindingLife.OPEN]
+    found = [f"finding {each.id} stands: {each.trouble.title} ({each.trouble.place.key})" for each in broken]
+    shut = (each for each in FENCES.of(state).values() if each.of_gpu and each.place.node in nodes)
+    return [*found, *(f"{each.key} stays fenced: bireme healings undo {each.healing} lifts that" for each in shut)]
 
 
 @routes.post("/v1/partitions/{name}/update", body="`changes`: new values by the names of PartitionConfig.")

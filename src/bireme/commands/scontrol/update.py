@@ -16,7 +16,9 @@ from bireme.commands.scontrol.actions import ask_all, job_ids
 from bireme.commands.scontrol.job_keys import Changes, job_change
 from bireme.commands.scontrol.pairs import listed, refused, within, yes_no
 from bireme.commands.scontrol.session import Session
+from bireme.commands.voice import Voice
 from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.formats.visible import visible
 from bireme.slurm.hostlist import expand
 from bireme.slurm.times import Infinite, parse_time_limit
 
@@ -182,9 +184,11 @@ def _update_nodes(session: Session, pairs: list[tuple[str, str]]) -> int:
     if body.get("state") in ("DOWN", "DRAIN", "FAIL") and not body.get("reason"):
         raise reports.CommandError("You must specify a reason when DOWNING or DRAINING a node. Request denied")
     try:
-        session.post("/v1/nodes/update", body)
+        answered = session.post("/v1/nodes/update", body)
     except ApiError as error:
         raise reports.failure("scontrol", "slurm_update error", error) from None
+    for line in answered.get("standing", ()):
+        Voice("scontrol").raw(f"scontrol: {visible(line)}")
     return 0
 
 
