@@ -25,6 +25,7 @@ from bireme.core.lifecycle.apply import apply
 from bireme.core.model import events as e
 from bireme.core.model.accounts import Account, AdminLevel, Association, User
 from bireme.core.model.finding.findings import Gravity, Place, Trouble
+from bireme.core.model.healing.healings import HealingAct, HealingLife, Proposal
 from bireme.core.model.idling.policy import IdleMode, IdlePolicy, IdleRule
 from bireme.core.model.jobs import JobSpec, Outcome, Owner, TrackedRun
 from bireme.core.model.reservations import Reservation
@@ -118,6 +119,8 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/v1/idle?trial=0"): ("job",),
     ("GET", "/v1/findings"): ("node",),
     ("GET", "/v1/findings/1"): ("node",),
+    ("GET", "/v1/healings"): ("node",),
+    ("GET", "/v1/healings/1"): ("node",),
     ("GET", "/v1/telemetry/metrics"): NOTHING,
     ("GET", "/metrics"): ("job", "node"),
     ("GET", "/v1/telemetry/now"): ("node",),
@@ -156,6 +159,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     "/v1/blobs": {},
     "/v1/findings/1/dismiss": {"why": "x"},
     "/v1/findings/1/mended": {},
+    "/v1/healings": {"fence": "n2", "reason": "x"},
+    "/v1/healings/1/approve": {},
+    "/v1/healings/1/refuse": {},
+    "/v1/healings/1/undo": {},
     "/v1/cancel": {"jobs": [str(WAITING)]},
     "/v1/orders": {"verb": "hold", "jobs": [str(WAITING)]},
     "/v1/top": {"jobs": [str(WAITING)]},
@@ -340,6 +347,11 @@ class Served:
             title=f"GPU 0 fell off the bus, says {MARKS['node']}", since=1000.0,
         )  # fmt: skip
         self.cluster.record("test", [e.FindingOpened(1, trouble)])
+        proposal = Proposal(
+            act=HealingAct.FENCE_GPU, place=Place(node="n2", gpu=0), title=f"take GPU 0 of {MARKS['node']} out",
+            reason=trouble.title, findings=(1,), undo="no need",
+        )  # fmt: skip
+        self.cluster.record("test", [e.HealingProposed(1, proposal, HealingLife.SUGGESTED)])
         self._forget(store)
 
     def _forget(self, store: SqliteStore) -> None:

@@ -24,6 +24,7 @@ _IN_PATH = {
     "name": "Name of a partition or of a reservation.",
     "service": "Name of a service.",
     "finding": "The number of a finding.",
+    "healing": "The number of a healing.",
     "key": "The name of a key of it, as the list of keys has it.",
 }
 
