@@ -23,14 +23,15 @@ LONGEST = (
     "tests/integration/guests",
     "tests/integration/test_proctrack.py",
     "tests/integration/test_survival.py",
+    "tests/integration/test_bench_smoke.py",
     "tests/conformance/test_slurm_scripts.py",
-    "tests/conformance/test_scripts.py",
-    "tests/simulation/test_detectors.py",
     "tests/integration/test_slurm_engine.py",
-    "tests/integration/test_services_survive.py",
-    "tests/integration/test_router_succession.py",
-    "tests/integration/test_telemetry.py",
+    "tests/integration/test_idle.py",
     "tests/integration/test_experiments.py",
+    "tests/conformance/test_scripts.py",
+    "tests/integration/test_router_succession.py",
+    "tests/integration/test_services_survive.py",
+    "tests/integration/test_telemetry.py",
 )
 """The longest first. `tests/suite.py` prints at its end what took longest."""
 
