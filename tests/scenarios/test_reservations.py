@@ -33,6 +33,19 @@ def test_reserved_nodes_are_only_for_its_jobs() -> None:
     world.expect({"outside": "runs n2", "too much": "waits Resources", "inside": "runs n1"})
 
 
+def test_a_job_that_outlives_its_reservation_and_is_queued_again_needs_none() -> None:
+    world = Scenario("1x8")
+    reserve(world, for_s=HOUR, nodes=("n1",), flags=("FLEX",))
+    world.submit("long", reservation="r", time_s=3 * HOUR, requeue=True)
+    world.expect(long="runs n1")
+    world.wait(HOUR + 1)
+    assert world.job("long").spec.reservation == ""
+    world.requeue("long", user="root")
+    world.wait(10 * MINUTE)
+    assert world.job("long").generation == 2
+    assert world.described()["long"] == "runs n1"
+
+
 def test_a_job_with_a_least_time_ends_before_the_reservation_begins() -> None:
     world = Scenario("1x8")
     reserve(world, after_s=HOUR, nodes=("n1",))

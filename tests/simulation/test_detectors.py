@@ -22,10 +22,15 @@ from bireme.core.lifecycle.registry import INTERPRETERS
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.jobs import Outcome, Running
+from bireme.core.model.cluster import PartitionConfig
+from bireme.core.model.jobs import Job, Outcome, Running
 from bireme.core.model.nodes import Health, Node
 from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.placement.table import NodeTable
+from bireme.core.plan import consider
+from bireme.core.plan.decisions import Preempt
+from bireme.core.plan.queue import Entry
+from bireme.core.plan.work import Pass
 from bireme.core.state.state import State
 from bireme.engines.simulated.agents import Behaviour
 from bireme.runtime.kernel import Group
@@ -114,6 +119,18 @@ def test_a_start_on_what_is_fenced_is_found(
     bug(monkeypatch)
     with pytest.raises(Failed, match=words):
         _play_fenced()
+
+
+def test_who_makes_room_only_in_a_full_pass_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rare: two worlds of the first hundred draw it, so it is not among those that `make soak-detectors` counts."""
+    good = consider.victims_for
+
+    def not_again(work: Pass, job: Job, partition: PartitionConfig, entry: Entry) -> Preempt | None:
+        return None if job.id in work.known else good(work, job, partition, entry)
+
+    monkeypatch.setattr(consider, "victims_for", not_again)
+    with pytest.raises(Failed, match="whole queue starts whom small passes did not: Preempt"):
+        play(draw(95))
 
 
 def test_a_failure_is_made_smaller_and_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

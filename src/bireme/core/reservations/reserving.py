@@ -144,6 +144,8 @@ def _over(state: State, reservation: Reservation, now: float, already_ending: se
                     outcome = Outcome("TIMEOUT", reason=reason(ReasonKind.TIME_LIMIT))
                     yield e.JobEnding(job.id, job.generation, outcome)
         return  # it stays until they are gone
+    if any(isinstance(job.phase, Ending) and _is_in(job, reservation.name) for job in state.holding.values()):
+        return  # who may come back to the queue is told there
     if reservation.recurs:
         while reservation.end <= now:
             reservation = reservation.following()
@@ -174,13 +176,14 @@ def ended_with_reservation(state: State, job: Job) -> float:
 
 
 def _left_behind(state: State, reservation: Reservation, already_ending: set[int]) -> Iterator[e.Event]:
-    """Waiting jobs lose a reservation that is gone; they are held unless its flags, or another one, let them go on."""
-    for job in state.pending.values():
+    """All jobs lose a reservation that is gone. Those that wait are held unless its flags, or another one, let them go
+    on; those that run and are queued again need none, as in Slurm."""
+    for job in (*state.pending.values(), *state.holding.values()):
         if not _is_in(job, reservation.name) or job.id in already_ending:
             continue
         left = ",".join(name for name in names_of(job.spec) if name != reservation.name)
         yield e.JobUpdated(job.id, replace(job.spec, reservation=left), job.priority)
-        if not left and not reservation.has(ReservationFlag.NO_HOLD_JOBS_AFTER):
+        if job.id in state.pending and not left and not reservation.has(ReservationFlag.NO_HOLD_JOBS_AFTER):
             yield e.JobHeld(job.id, "user", reason(ReasonKind.RESERVATION_DELETED, name=reservation.name))
 
 
