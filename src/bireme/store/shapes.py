@@ -29,7 +29,7 @@ NAMES = frozenset({"std_in", "std_out", "std_err"})
 OWN = frozenset({
     "job_id", "name", "array_task_id", "restarts", "generation", "priority", "submit_time", "eligible_time",
     "accrue_time", "last_sched_time", "start_time", "end_time", "elapsed_s", "node_list", "batch_host", "shares",
-    "nodes", "usage",
+    "nodes", "usage", "checkpoint", "saved_time", "unsaved_s",
 })  # fmt: skip
 """Fields that differ from run to run: they say nothing about whether a shape would serve others too."""
 _ENOUGH_BYTES = 96
