@@ -157,6 +157,36 @@ def test_another_address_is_listened_at_before_the_one_before_is_let_go(router: 
     assert b"data: 2\n" in [streaming.reader.readline() for _ in range(5)]
 
 
+def test_the_same_port_at_all_addresses_is_not_another_programs(router: Router, replica: ReplicaServer) -> None:
+    port = router.port
+
+    def answers_at(address: str) -> bool:
+        try:
+            with socket.create_connection((address, port), timeout=120) as connection:
+                connection.sendall(request("GET", "/chat/x"))
+                return connection.recv(12) == b"HTTP/1.1 200"
+        except ConnectionRefusedError:
+            return False
+
+    assert not answers_at("127.0.0.2")
+    with steady_load(url(router), kept=False) as load:
+        assert configure(router, host="0.0.0.0", port=port).port == port
+        load.more(100)
+        assert answers_at("127.0.0.2")
+        assert configure(router, host="127.0.0.1", port=port).port == port
+        load.more(100)
+    until(lambda: not answers_at("127.0.0.2"))
+    assert answers_at("127.0.0.1")
+    with socket.socket() as other:  # who shares its port is asked no less
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.3", port))
+        other.listen()
+        router.told.clear()
+        router.say(messages.Configure(host="0.0.0.0", port=port, workers=2))
+        assert f"0.0.0.0:{port} is taken by another program" in router.heard(messages.Kept).why
+    assert answers_at("127.0.0.1")
+
+
 def test_at_the_same_address_no_connection_is_refused(router: Router, replica: ReplicaServer) -> None:
     before, port = workers(router), router.port
     held = router.client()

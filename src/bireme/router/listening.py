@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from bireme.router.messages import certificate_digest
 
 _BACKLOG = 4096
+_LISTENS = "0A"
+"""The state of a listening socket in the kernel's table."""
 
 
 class ListeningError(Exception):
@@ -85,18 +87,20 @@ def tls(fds: Sequence[int]) -> ssl.SSLContext | None:
     return context
 
 
-def listeners(host: str, port: int, count: int, kept: Sequence[socket.socket]) -> list[socket.socket]:
-    """So many at one port: those that are kept (at that port already), and new ones. Raises ListeningError."""
+def listeners(
+    host: str, port: int, count: int, kept: Sequence[socket.socket], own: Sequence[socket.socket] = ()
+) -> list[socket.socket]:
+    """So many at one port: those that are kept (there already), and new ones. Raises ListeningError.
+
+    `own`: all at which this router listens, perhaps at that port of another address (127.0.0.1, then 0.0.0.0).
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made: list[socket.socket] = []
     try:
         if kept:
             port = kept[0].getsockname()[1]
         else:
-            with socket.socket(family, socket.SOCK_STREAM) as alone:  # else it is shared with who shares it already
-                alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                alone.bind((host, port))
-                port = alone.getsockname()[1]
+            port = _port_of_nobody_else(family, host, port, own)
         for _ in range(count - len(kept)):
             listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             made.append(listener)
@@ -109,6 +113,40 @@ def listeners(host: str, port: int, count: int, kept: Sequence[socket.socket]) -
             listener.close()
         raise ListeningError(_cannot_listen(host, port, error)) from error
     return [*kept, *made]
+
+
+def _port_of_nobody_else(family: int, host: str, port: int, own: Sequence[socket.socket]) -> int:
+    """That port, or where it is 0 one that the kernel chooses. Raises OSError where others listen there: they may
+    share theirs (SO_REUSEPORT), and then requests would be too."""
+    with socket.socket(family, socket.SOCK_STREAM) as alone:
+        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            alone.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not _is_ours_alone(port, own):
+                raise
+            return port
+        return int(alone.getsockname()[1])
+
+
+def _is_ours_alone(port: int, own: Sequence[socket.socket]) -> bool:
+    """Whether nobody but this router listens at that port, at whatever address."""
+    return _listening_at(port) <= {os.fstat(each.fileno()).st_ino for each in own}
+
+
+def _listening_at(port: int) -> set[int]:
+    """Inodes of the sockets that do."""
+    found: set[int] = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/self/net/{table}") as file:
+                rows = [line.split() for line in file]
+        except FileNotFoundError:  # a kernel without IPv6
+            continue
+        found.update(
+            int(row[9]) for row in rows[1:] if row[3] == _LISTENS and int(row[1].rpartition(":")[2], 16) == port
+        )
+    return found
 
 
 def is_at(listener: socket.socket, host: str, port: int) -> bool:

@@ -418,7 +418,8 @@ class Supervisor:
             if listening.is_at(listener, settings.host, settings.port)
         ]
         made = Generation(settings, certificate, [])
-        made.listeners = listening.listeners(settings.host, settings.port, settings.worker_count, kept)
+        own = [listener for each in self._generations for listener in each.listeners if listener.fileno() >= 0]
+        made.listeners = listening.listeners(settings.host, settings.port, settings.worker_count, kept, own)
         try:
             self._add_members(made, made.listeners)
         except (ListeningError, OSError):

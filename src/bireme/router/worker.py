@@ -16,6 +16,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import time
 from collections import Counter
 from math import floor
@@ -57,6 +58,8 @@ _USER_TIMEOUT_MS = 15_000
 _GOODBYE_S = 0.5
 _HANDSHAKE_S = 60.0
 """For the handshake of TLS."""
+_LETS_GO_S = 0.05
+"""So long its servers and its supervisor may take to close their copies of a listening socket."""
 _PLACE_S, _PLACE_ALONE_S = 2.0, 0.2
 """Between looks whether the next supervisor would find it; while it has none, more often."""
 _HOMELESS_LOOKS = 50
@@ -106,6 +109,7 @@ class Worker:
         self._most_of_one = max(1, min(-(-self.settings.most_of_one // start.workers), self._most))
         self._channel: asyncio.Transport | None = None
         self._servers: list[asyncio.Server] = []
+        self._tls: ssl.SSLContext | None = None
         self._arriving: dict[ClientSide, float] = {}
         """Taken from the socket, and not yet among the clients: since when. Until their handshake is over, with TLS."""
         self._meeting_path = succession.meeting_path(self.settings.home, start.row)
@@ -126,7 +130,7 @@ class Worker:
 
     async def listen(self) -> None:
         """From the first table on: before it nobody could be answered."""
-        context = tls(self._start.certificate)
+        self._tls = context = tls(self._start.certificate)
         for fd in self._listeners:
             listener = socket.socket(fileno=os.dup(fd))  # the first one is kept, to be handed over
             server = await self.loop.create_server(
@@ -195,7 +199,7 @@ class Worker:
             connection.close()
             return
         try:
-            succession.hand_over(connection, self._start, meeting.fileno(), self._listeners)
+            succession.hand_over(connection, self._start, meeting.fileno(), () if self.is_draining else self._listeners)
         except OSError:
             connection.close()
             return
@@ -265,12 +269,39 @@ class Worker:
         self._end_if_empty()
 
     def _close_servers(self) -> None:
-        """What waits in their sockets stays there, for whoever else has them."""
+        """Others may have their sockets, and take what comes there. If nobody has, what waits in one would be reset
+        with it: so it is taken, a moment later, when the servers have let go and this worker's is the last."""
         for server in self._servers:
             server.close()
-        for fd in self._listeners:
-            os.close(fd)
-        self._listeners = ()
+        self.loop.call_later(_LETS_GO_S, self._close_listeners)
+
+    def _close_listeners(self) -> None:
+        fds, self._listeners = self._listeners, ()
+        for fd in fds:
+            with socket.socket(fileno=fd) as listener:
+                if self._is_listening:
+                    self._take_all(listener)
+        self._end_if_empty()
+
+    def _take_all(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # none waits; or it has left meanwhile, or there are no descriptors any more
+                return
+            connection.setblocking(False)
+            self.loop.create_task(self._take(self._arrived(), connection))
+
+    async def _take(self, client: ClientSide, connection: socket.socket) -> None:
+        limit = _HANDSHAKE_S if self._tls is not None else None
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: client, connection, ssl=self._tls, ssl_handshake_timeout=limit
+            )
+        except OSError:  # those of TLS are such
+            self._arriving.pop(client, None)
+            connection.close()
+            self._end_if_empty()
 
     def _end_tunnels(self) -> None:
         """The time is over; who has a WebSocket is told so, and has a moment to take it."""
@@ -280,7 +311,7 @@ class Worker:
 
     def _end_if_empty(self) -> None:
         self._forget_strays()
-        if self.is_draining and not self.clients and not self._arriving:
+        if self.is_draining and not (self.clients or self._arriving or self._listeners):
             self._end()
 
     def _end(self) -> None:
