@@ -111,3 +111,56 @@ def test_a_daemon_whose_pod_is_replaced_goes_on_with_its_queue(deployed: Deploye
     wait_for(lambda: deployed.is_ready() and deployed.pod() != before, "another daemon to be ready", LONG_S)
     assert deployed.bireme("squeue", "-h", "-j", held, "-o", "%T").strip() == "PENDING"
     deployed.bireme("scancel", held)
+
+
+NODE_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "bireme-node", "namespace": "bireme"}}
+
+
+def node_overlay() -> dict[str, object]:
+    """Both kubelets are on this machine, where real nodes have a disk each; and there is no registry."""
+    mount = {"name": "spool", "mountPath": "/var/lib/bireme-node", "subPathExpr": "$(NODE_NAME)"}
+    container = {"name": "node", "imagePullPolicy": "Never", "volumeMounts": [mount]}
+    patch = {**NODE_SET, "spec": {"template": {"spec": {"containers": [container]}}}}
+    image, _, tag = DAEMON.partition(":")
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["telemetry"],
+        "patches": [{"patch": json.dumps(patch)}],
+        "images": [{"name": "bireme", "newName": image, "newTag": tag}],
+    }
+
+
+@pytest.fixture
+def node_pods(deployed: Deployed, tmp_path: Path) -> Iterator[Deployed]:
+    """As the head of deploy/kubernetes/telemetry/kustomization.yaml says; by the pod's address, since there is no
+    DNS."""
+    kubectl = deployed.kubernetes.kubectl
+    kubectl("set", "env", "-n", "bireme", "deploy/bireme", "BIREME_TELEMETRY_LISTEN=0.0.0.0:8700")
+    kubectl("rollout", "status", "-n", "bireme", "deploy/bireme", "--timeout=180s")
+    wait_for(deployed.is_ready, "the daemon to be ready", LONG_S)
+    pod = deployed.kubernetes.api.get(f"/api/v1/namespaces/bireme/pods/{deployed.pod()}")
+    address = f"{pod['status']['podIP']}:8700"
+    file = "/var/lib/bireme/node.json"
+    deployed.bireme("node", "token", "*", "--address", address, "--out", file)
+    pass_file = tmp_path / "node.json"
+    pass_file.write_text(kubectl("exec", "-n", "bireme", "deploy/bireme", "--", "cat", file))
+    kubectl("create", "secret", "generic", "-n", "bireme", "bireme-node", f"--from-file=node.json={pass_file}")
+    shutil.copytree(ROOT / "deploy" / "kubernetes" / "telemetry", tmp_path / "telemetry")
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(node_overlay()))
+    kubectl("apply", "-k", str(tmp_path))
+    try:
+        yield deployed
+    finally:
+        kubectl("delete", "-k", str(tmp_path))
+        kubectl("delete", "secret", "-n", "bireme", "bireme-node")
+
+
+def test_the_pods_of_the_daemon_set_tell_of_every_node(node_pods: Deployed) -> None:
+    """Over TLS, with the token of the secret, to the daemon in its pod. What jobs do there: `test_node`."""
+
+    def told() -> bool:
+        said = node_pods.bireme("status").partition("newest round of ")[2].partition("\n")[0]
+        return all(f"{node} " in said for node in ("node1", "node2"))
+
+    wait_for(told, "both nodes to tell what they do", LONG_S)
