@@ -21,8 +21,8 @@ from bireme.cli.main import main
 Captured = pytest.CaptureFixture[str]
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB"
 KEYS = [
-    "cause", "title", "summary", "confidence", "basis", "who", "evidence", "actions", "others", "ruled_out", "collect",
-    "problems",
+    "cause", "title", "summary", "confidence", "basis", "who", "is_hardware", "evidence", "actions", "others",
+    "ruled_out", "collect", "problems",
 ]  # fmt: skip
 QUOTED = ["text", "source", "file", "line", "time", "node", "rank", "device"]
 SITE = """

@@ -39,7 +39,7 @@ def given_by(*givers: Giver) -> list[str]:
 def test_every_field_of_a_job_has_a_rule() -> None:
     assert RULES.keys() == {field.name for field in fields(JobSpec)}
     assert RAISED.keys() == set(given_by(Giver.OPERATOR, Giver.LOWERING, Giver.PASSED_OVER))
-    assert given_by(Giver.NOBODY) == ["owner", "het_component", "workload", "replica"]
+    assert given_by(Giver.NOBODY) == ["owner", "het_component", "requeue_asked", "workload", "replica"]
 
 
 @pytest.mark.parametrize("name", given_by(Giver.OPERATOR, Giver.LOWERING))

@@ -106,7 +106,7 @@ def test_each_field_of_the_state_is_stored_or_known_to_be_derived() -> None:
     }
     weighed = {"partition_priorities", "priority_basis", "priority_columns"}
     of_this_run = {"verdicts", "planned_at", "awake_since"}
-    derived = indexes | weighed | of_this_run | {"occupancy", "empty", "fabric", "ledger", "ever_fits"}
+    derived = indexes | weighed | of_this_run | {"occupancy", "empty", "serviceable", "fabric", "ledger", "ever_fits"}
     assert derived == snapshots.DERIVED, "a new field: does it belong into snapshots.STORED, or is it derived?"
 
 

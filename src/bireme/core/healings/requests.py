@@ -18,7 +18,7 @@ def found(state: State, number: int) -> Healing:
     """The one with this number; a Refusal if there is none."""
     healing = HEALINGS.of(state).get(number)
     if healing is None and 0 < number <= proposed_so_far(state):
-        raise _refusal(f"healing {number} is over and no longer at hand: the journal has it")
+        raise Refusal(Why.INVALID_HEALING, f"healing {number} is over and no longer at hand: the journal has it")
     if healing is None:
         raise no_healing(number)
     return healing
@@ -26,7 +26,7 @@ def found(state: State, number: int) -> Healing:
 
 def no_healing(number: int) -> Refusal:
     """What is said of a number that there is not, or that the asker may not know of."""
-    return _refusal(f"there is no healing {number}: `bireme healings` lists them")
+    return Refusal(Why.INVALID_HEALING, f"there is no healing {number}: `bireme healings` lists them")
 
 
 def approve(state: State, caller: Caller, number: int, why: str = "") -> list[e.Event]:

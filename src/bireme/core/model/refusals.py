@@ -78,6 +78,7 @@ class Why(Enum):
     INVALID_SERVICE = _Code(-1, "No such service")
     """Services are Bireme's own: Slurm has no numbers for what can be wrong with them."""
     INVALID_FINDING = _Code(-1, "No such finding")
+    INVALID_HEALING = _Code(-1, "No such healing")
     INVALID_SERVICE_SPEC = _Code(-1, "Invalid service specification")
     SERVICE_NAME_TAKEN = _Code(-1, "Service name is taken")
     TOO_MANY_SERVICES = _Code(-1, "Too many services")

@@ -148,7 +148,7 @@ def _record(api: Context, caller: Caller, healing: Healing) -> dict[str, Any]:
 def _number(request: Request) -> int:
     text = request.path_params["healing"]
     if not is_id(text):
-        raise Refusal(Why.NOT_SUPPORTED, f"{text[:80]!r} is not the number of a healing: `bireme healings`")
+        raise Refusal(Why.INVALID_HEALING, f"{text[:80]!r} is not the number of a healing: `bireme healings`")
     return int(text)
 
 
