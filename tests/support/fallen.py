@@ -29,6 +29,7 @@ class Fallen:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += report.duration
         if report.failed:
+            print(f"\nfell: {report.nodeid}", flush=True)  # half an hour before pytest names it
             self.failures.setdefault(report.nodeid, f"in its {report.when}:\n{report.longreprtext}")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

@@ -88,7 +88,11 @@ class Peer:
         return True
 
     async def is_cut_off(self) -> bool:
-        return await self._reader.read() == b""
+        """True also where what this side had still to say is thrown away with the connection."""
+        try:
+            return await self._reader.read() == b""
+        except ConnectionResetError:
+            return True
 
 
 async def kept_up_to(peer: Peer, no: int) -> None:

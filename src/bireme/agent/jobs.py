@@ -113,6 +113,9 @@ class JobRun:
         """The environment, as in Slurm not as TaskProlog left it, and the folder of TaskEpilog; None: there is none."""
         self._stderr_path = ""
         self._last_words: LastWords | None = None
+        self._notices: LastWords | None = None
+        self._unsaid_notices = list[str]()
+        """Lines that wait until those before them are written."""
         self._batch_runs = False
         """Its program was begun: its files are open."""
         self._unsaid = ""
@@ -658,10 +661,20 @@ class JobRun:
         self._said.add((at, text))
         line = f"slurmstepd: warning: *** JOB {self.key[0]} ON {self.node.name}: {text} ***\n"
         if self._batch is not None and self._batch.ended is None and self._batch_runs:
-            LastWords(self.node.loop, lambda: None).say(line, self._stderr_path, self.identity)
+            self._unsaid_notices.append(line)
+            self._say_notices()
         elif self._batch is None:
             for step in self.steps.values():
                 step.say(line)
+
+    def _say_notices(self) -> None:
+        """One child after the other: two at once would write in either order."""
+        is_saying = self._notices is not None and not self._notices.over
+        if self._unsaid_notices and not is_saying and self._batch is not None and self._batch.ended is None:
+            lines = "".join(self._unsaid_notices)
+            self._unsaid_notices.clear()
+            self._notices = LastWords(self.node.loop, self._say_notices)
+            self._notices.say(lines, self._stderr_path, self.identity)
 
     # --- usage ---------------------------------------------------------------------------------------------
 

@@ -39,6 +39,8 @@ class Check:
     status: Status
     why: str
     advice: str = ""
+    looked: bool = True
+    """False: it came to nothing, for a reason that is not the machine's part that it is about."""
 
 
 @dataclass(frozen=True, slots=True)

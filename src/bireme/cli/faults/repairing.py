@@ -73,7 +73,7 @@ def _repaired(program: str, timeout_s: float, facts: Record) -> str:
 
 
 def _failing(checks: Sequence[Check]) -> str:
-    failed = [f"{each.name}: {each.why}" for each in checks if each.status == "FAIL"]
+    failed = [f"{each.name}: {each.why}" for each in checks if each.status == "FAIL" or not each.looked]
     return f"a check fails after the repair: {'; '.join(failed)}" if failed else ""
 
 

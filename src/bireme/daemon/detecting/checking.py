@@ -131,6 +131,7 @@ class CheckingKeeper:
             told = [
                 Checked(str(each["name"]), str(each["status"]), str(each["why"]), str(each["advice"]))
                 for each in json.loads(output)["checks"]
+                if each["looked"]
             ]
         except (ValueError, KeyError, TypeError):
             log.warning(
