@@ -19,11 +19,11 @@ import os
 import resource
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from bireme.evidence.binding import bind
 from bireme.evidence.logs import Found, Limits
 from bireme.evidence.reading import Output, Reader
 from bireme.evidence.rulebook import load
@@ -113,19 +113,7 @@ def _bind(limits: Limits) -> None:
     """Takes from this process what reading does not need."""
     with open("/proc/self/statm") as file:
         mapped = int(file.read().split()[0]) * resource.getpagesize()
-    seconds = int(limits.seconds) + _SPARE_S
-    for what, most in (
-        (resource.RLIMIT_AS, mapped + _MEMORY),
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, _DESCRIPTORS),
-    ):
-        hard = resource.getrlimit(what)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with suppress(ValueError, OSError):
-            resource.setrlimit(what, (most, most))
-    with suppress(OSError):
-        os.nice(10)
+    bind(memory_bytes=mapped + _MEMORY, cpu_s=int(limits.seconds) + _SPARE_S, descriptors=_DESCRIPTORS)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
+from bireme.evidence.binding import bind
 from bireme.evidence.checkpoints.looking import SECONDS, Looker, Wanted
 
 MOST_REQUEST = 4 << 20
@@ -37,7 +36,7 @@ def main() -> int:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         print(json.dumps({"error": f"the request cannot be read: {error}"}))
         return 2
-    _bind()
+    bind(memory_bytes=_MEMORY, cpu_s=_CPU_S, descriptors=_DESCRIPTORS)
     # A few at the beginning must not take the time of all others.
     looker = Looker(seconds=max(0.5, seconds / max(1, len(jobs))))
     print(json.dumps({"jobs": [{"id": job, **_told(looker, wanted)} for job, wanted in jobs]}))
@@ -60,22 +59,6 @@ def _told(looker: Looker, wanted: Wanted) -> dict[str, Any]:
         else {"path": found.path, "step": found.step, "saved_at": found.saved_at, "layout": found.layout},
         "passed_over": list(answer.passed_over),
     }
-
-
-def _bind() -> None:
-    """Takes from this process what looking does not need."""
-    for what, most in (
-        (resource.RLIMIT_AS, _MEMORY),
-        (resource.RLIMIT_CPU, _CPU_S),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, _DESCRIPTORS),
-    ):
-        hard = resource.getrlimit(what)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with suppress(ValueError, OSError):
-            resource.setrlimit(what, (most, most))
-    with suppress(OSError):
-        os.nice(10)
 
 
 if __name__ == "__main__":
