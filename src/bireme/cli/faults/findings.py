@@ -11,12 +11,11 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bireme.cli.connection import make_transport
-from bireme.cli.parsing import Arguments
-from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.cli.parsing import Arguments, carry_out
+from bireme.client.transport import Transport
 from bireme.commands.paths import path_of
 from bireme.commands.reports import make_stamp
-from bireme.commands.voice import CommandFailure, refused_by_daemon, run_command
+from bireme.commands.voice import CommandFailure, run_command
 from bireme.slurm.formats.visible import visible_values
 from bireme.slurm.times import format_elapsed
 
@@ -40,13 +39,7 @@ def main(argv: list[str]) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    given = _parser().parse_args(argv)
-    with make_transport() as transport:
-        try:
-            code: int = given.run(transport, given)
-        except (ApiError, BiremeUnavailable) as error:
-            raise refused_by_daemon("", error) from error
-    return code
+    return carry_out(_parser().parse_args(argv))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,16 +12,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bireme.cli.connection import make_transport
-from bireme.cli.parsing import Arguments
+from bireme.cli.parsing import Arguments, carry_out
 from bireme.cli.serving import pages
 from bireme.cli.serving.serve import wait_until_ready
 from bireme.cli.serving.services import router_of
 from bireme.cli.serving.tails import follow, tails_of
-from bireme.client.transport import ApiError, BiremeUnavailable, Transport
+from bireme.client.transport import Transport
 from bireme.commands.paths import path_of
 from bireme.commands.reports import make_stamp
-from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
+from bireme.commands.voice import CommandFailure, Voice, run_command
 from bireme.core.model.serving.names import is_service_name
 from bireme.slurm.formats.visible import visible_values
 
@@ -58,12 +57,7 @@ def _main(argv: list[str]) -> int:
     given = parser.parse_args(argv)
     if not is_service_name(given.service):
         raise CommandFailure(f"there is no service {given.service[:80]!r}; `bireme services` lists them")
-    with make_transport() as transport:
-        try:
-            code: int = given.run(transport, given)
-        except (ApiError, BiremeUnavailable) as error:
-            raise refused_by_daemon("", error) from error
-    return code
+    return carry_out(given)
 
 
 def _parser() -> argparse.ArgumentParser:
