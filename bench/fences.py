@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.folders import new_folder
 from bench.results import Row, Target
 from bench.sizes import Sizes
-from bireme.core.fences.shelves import FENCES
+from bireme.core.faults.fences.shelves import FENCES
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Gravity, Place, Trouble
 from bireme.core.model.healing.policy import HealingMode, HealingPolicy

@@ -7,10 +7,10 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bireme.core.fences import requests as fences
-from bireme.core.fences.shelves import FENCES
-from bireme.core.healings import requests as healings
-from bireme.core.healings.shelves import HEALINGS
+from bireme.core.faults.fences import requests as fences
+from bireme.core.faults.fences.shelves import FENCES
+from bireme.core.faults.healings import requests as healings
+from bireme.core.faults.healings.shelves import HEALINGS
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Place
 from bireme.core.model.jobs import Running

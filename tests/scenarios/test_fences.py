@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bireme.core.explain.wording import sentence
-from bireme.core.fences import requests as fences
-from bireme.core.findings import requests as findings
-from bireme.core.healings import requests as healings
-from bireme.core.healings.shelves import HEALINGS
+from bireme.core.faults.fences import requests as fences
+from bireme.core.faults.findings import requests as findings
+from bireme.core.faults.healings import requests as healings
+from bireme.core.faults.healings.shelves import HEALINGS
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Gravity, Place, Quote
 from bireme.core.model.refusals import Refusal

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.core.findings import requests
+from bireme.core.faults.findings import requests
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Gravity, Place
 from bireme.core.model.refusals import Caller, Refusal

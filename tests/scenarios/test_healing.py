@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bireme.core.healing.inquests import MOST_AT_ONCE
-from bireme.core.healing.kind import MOST_S
-from bireme.core.healing.shelves import INQUESTS
-from bireme.core.healings import requests as healings
-from bireme.core.healings.shelves import HEALINGS
+from bireme.core.faults.healings import requests as healings
+from bireme.core.faults.healings.shelves import HEALINGS
+from bireme.core.faults.restarts.inquests import MOST_AT_ONCE
+from bireme.core.faults.restarts.kind import MOST_S
+from bireme.core.faults.restarts.shelves import INQUESTS
 from bireme.core.jobs import requests
 from bireme.core.model import events as e
 from bireme.core.model import observations as o

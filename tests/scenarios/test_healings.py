@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bireme.core.healings import requests
-from bireme.core.healings.deciding import proposed
-from bireme.core.healings.shelves import HEALINGS, to_do
+from bireme.core.faults.healings import requests
+from bireme.core.faults.healings.deciding import proposed
+from bireme.core.faults.healings.shelves import HEALINGS, to_do
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Place
 from bireme.core.model.healing.healings import HealingAct, HealingLife, Proposal
@@ -89,7 +89,7 @@ def test_approved_done_and_undone_by_who_may_and_each_step_is_kept() -> None:
 
 
 def test_only_so_many_that_are_over_are_kept_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bireme.core.healings.kind.MOST_OVER", 2)
+    monkeypatch.setattr("bireme.core.faults.healings.kind.MOST_OVER", 2)
     world = Scenario("2x8:h100")
     for number in range(1, 6):
         decided(world, HealingMode.SUGGEST, Proposal(**{**as_fields(TELL), "findings": (number,)}))

@@ -15,7 +15,7 @@ from tests.simulation.planted import PLANTED, Planted, found
 from tests.simulation.test_worlds import FENCES, IDLE, LOSSES, SEEDS, SERVICES
 
 from bireme.core.accounts import charging
-from bireme.core.fences import kind as fence_kind
+from bireme.core.faults.fences import kind as fence_kind
 from bireme.core.idle import judging
 from bireme.core.kinds.kind import Interpreter
 from bireme.core.lifecycle.registry import INTERPRETERS

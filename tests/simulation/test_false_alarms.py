@@ -16,17 +16,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bireme.core.detection import lemon
-from bireme.core.detection.lemon import End
-from bireme.core.detection.thresholds import Thresholds
-from bireme.core.findings.shelves import FINDINGS
+from bireme.core.faults.detection import lemon
+from bireme.core.faults.detection.lemon import End
+from bireme.core.faults.detection.thresholds import Thresholds
+from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.findings import Gravity
 from bireme.core.state.state import State
 from bireme.core.telemetry.attribution import Card, CardSeen
 from bireme.core.telemetry.subjects import Subject
-from bireme.daemon.detecting.keeper import DetectingKeeper
+from bireme.daemon.faults.detecting.keeper import DetectingKeeper
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.ports import Happened, Sampled
 from bireme.testing.scenario import Scenario

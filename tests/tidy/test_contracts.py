@@ -38,6 +38,7 @@ def test_every_room_is_in_a_contract() -> None:
     folders = {
         "layers": "",
         "core-layers": "core",
+        "faults-layers": "core/faults",
         "engines": "engines",
         "router-layers": "router",
         "agent-layers": "agent",

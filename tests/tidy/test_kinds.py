@@ -33,9 +33,7 @@ ROOMS = tuple(
         "cluster",
         "services",
         "idle",
-        "findings",
-        "healings",
-        "fences",
+        "faults",
     )
 )
 

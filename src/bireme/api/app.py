@@ -25,7 +25,6 @@ from bireme.api.routes import (
     commands,
     diagnosis,
     experiments,
-    findings,
     history,
     idle,
     jobs,
@@ -42,7 +41,7 @@ from bireme.api.routes import (
     why,
 )
 from bireme.api.routes.description import describe
-from bireme.api.routes.faults import healings
+from bireme.api.routes.faults import findings, healings
 from bireme.api.routing import Context, Endpoint, served
 from bireme.api.serving.asides import Asides
 from bireme.api.serving.peers import SCOPE_KEY, Callers

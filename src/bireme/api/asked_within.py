@@ -1,6 +1,6 @@
 """What the daemon's own keepers ask of the API, from within the process: with the daemon's own rights, over no socket.
 
-Called by `daemon/recovery`. The answer is what anybody with these rights would get over HTTP.
+Called by `daemon/faults/restarts`. The answer is what anybody with these rights would get over HTTP.
 Invariant: nothing is changed by asking: GET alone.
 """
 

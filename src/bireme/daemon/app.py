@@ -30,17 +30,13 @@ from bireme.api.serving.peers import Peer
 from bireme.api.serving.server import Server, listen
 from bireme.collector import collect_in_small_steps, nothing_collected
 from bireme.commands.submitting.caller import local_utc_offset
-from bireme.core.detection.lemon import End
+from bireme.core.faults.detection.lemon import End
 from bireme.core.model.healing.policy import HealingPolicy
 from bireme.core.model.idling.policy import IdleMode, IdlePolicy
 from bireme.core.model.jobs import Owner
 from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
-from bireme.daemon.detecting.checking import CheckingKeeper, unapplied
-from bireme.daemon.detecting.keeper import DetectingKeeper, is_news
-from bireme.daemon.detecting.past import ends_of
-from bireme.daemon.detecting.sensitivity import thresholds_of
 from bireme.daemon.ending import MOST_S, Ending
 from bireme.daemon.engines import Fitting, build_engine, check_same_engine
 from bireme.daemon.experiments.gate import Gate
@@ -48,9 +44,15 @@ from bireme.daemon.experiments.keeper import RunKeeper
 from bireme.daemon.experiments.policy import policy_of
 from bireme.daemon.experiments.reading import RunReader
 from bireme.daemon.experiments.telling import FigureTeller
+from bireme.daemon.faults.detecting.checking import CheckingKeeper, unapplied
+from bireme.daemon.faults.detecting.keeper import DetectingKeeper, is_news
+from bireme.daemon.faults.detecting.past import ends_of
+from bireme.daemon.faults.detecting.sensitivity import thresholds_of
+from bireme.daemon.faults.healing.keeper import HealingKeeper
+from bireme.daemon.faults.healing.policy import healing_policy
+from bireme.daemon.faults.restarts.keeping import Recovery
+from bireme.daemon.faults.restarts.rules_file import load_rules
 from bireme.daemon.files import changed_settings
-from bireme.daemon.healing.keeper import HealingKeeper
-from bireme.daemon.healing.policy import healing_policy
 from bireme.daemon.hooks import Hook
 from bireme.daemon.idle.keeper import IdleKeeper
 from bireme.daemon.idle.policy_file import load_policy
@@ -60,8 +62,6 @@ from bireme.daemon.paths import Paths
 from bireme.daemon.pod_queue import PodQueue
 from bireme.daemon.process import DaemonError, Lock, Readiness, in_words, running_pid
 from bireme.daemon.publishing import Publisher
-from bireme.daemon.recovery.keeping import Recovery
-from bireme.daemon.recovery.rules_file import load_rules
 from bireme.daemon.router.numbers import router_page
 from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.router.steward import RouterSteward

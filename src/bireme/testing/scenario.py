@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from bireme.core.calendar.booking import Booking
-from bireme.core.fences.shelves import FENCES
-from bireme.core.findings.shelves import FINDINGS
-from bireme.core.healings.shelves import HEALINGS
+from bireme.core.faults.fences.shelves import FENCES
+from bireme.core.faults.findings.shelves import FINDINGS
+from bireme.core.faults.healings.shelves import HEALINGS
 from bireme.core.idle.rules import rule_for as idle_rule_for
 from bireme.core.idle.shelves import NOTICES
 from bireme.core.idle.shelves import policy_of as idle_policy_of

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bireme.core.fences import requests as fences
-from bireme.core.findings import requests as findings
-from bireme.core.healings import requests as healings
-from bireme.core.healings.deciding import proposed
-from bireme.core.healings.shelves import HEALINGS
+from bireme.core.faults.fences import requests as fences
+from bireme.core.faults.findings import requests as findings
+from bireme.core.faults.healings import requests as healings
+from bireme.core.faults.healings.deciding import proposed
+from bireme.core.faults.healings.shelves import HEALINGS
 from bireme.core.jobs import requests
 from bireme.core.kinds.life import IllegalTransition, Law, Life, Phase
 from bireme.core.lifecycle.apply import apply

@@ -11,7 +11,7 @@ from pathlib import Path
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.state.state import State
-from bireme.daemon.detecting.checking import CheckingKeeper, Site, unapplied
+from bireme.daemon.faults.detecting.checking import CheckingKeeper, Site, unapplied
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.testing.scenario import Scenario
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from bireme.core.detection.thresholds import DETECTORS, Thresholds
-from bireme.daemon.detecting.sensitivity import thresholds_of
+from bireme.core.faults.detection.thresholds import DETECTORS, Thresholds
+from bireme.daemon.faults.detecting.sensitivity import thresholds_of
 from bireme.daemon.settings import Settings, describe
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bireme.core.model.healing.restarts import RestartRule, Which
-from bireme.daemon.recovery.rules_file import load_rules
+from bireme.daemon.faults.restarts.rules_file import load_rules
 from bireme.daemon.settings import Settings, SettingsError
 
 GOOD = """

@@ -14,8 +14,8 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.healing.policy import HealingMode, HealingPolicy
 from bireme.core.state.state import State
-from bireme.daemon.recovery.inquests import InquestKeeper, seen_from
-from bireme.daemon.recovery.saving import CheckpointKeeper, checkpoint_from, saves
+from bireme.daemon.faults.restarts.inquests import InquestKeeper, seen_from
+from bireme.daemon.faults.restarts.saving import CheckpointKeeper, checkpoint_from, saves
 from bireme.testing.scenario import Scenario
 
 

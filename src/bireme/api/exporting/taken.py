@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bireme.api.cluster import Cluster, Service, Work
 from bireme.api.privacy import Viewer
-from bireme.core.findings.shelves import FINDINGS, opened_so_far
+from bireme.core.faults.findings.shelves import FINDINGS, opened_so_far
 from bireme.core.model.finding.findings import Finding
 from bireme.core.model.jobs import Job
 from bireme.core.model.nodes import Node

@@ -13,11 +13,11 @@ from bireme.api.answers import Recipe
 from bireme.api.live import Missed, event_content
 from bireme.api.machine import machine_facts
 from bireme.api.problems import ProblemError, answer
-from bireme.api.routes import findings
+from bireme.api.routes.faults import findings
 from bireme.api.routing import Context, Routes, fields_of, is_id, words
-from bireme.core.fences.judging import concerns_the_pool
-from bireme.core.fences.shelves import FENCES
-from bireme.core.findings.shelves import FINDINGS
+from bireme.core.faults.fences.judging import concerns_the_pool
+from bireme.core.faults.fences.shelves import FENCES
+from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.jobs import requests
 from bireme.core.limits.ledger import licences_in_use
 from bireme.core.model.cluster import PartitionConfig

@@ -14,10 +14,10 @@ from bireme.api.looking_back import known, timelines
 from bireme.api.looking_back.logged import logged_by
 from bireme.api.looking_back.timelines import Waits, Whose
 from bireme.api.problems import answer
-from bireme.api.routes.findings import Reader
+from bireme.api.routes.faults.findings import Reader
 from bireme.api.routing import Context, Routes, number
 from bireme.commands.scancel import label
-from bireme.core.findings.concerning import concerning
+from bireme.core.faults.findings.concerning import concerning
 from bireme.core.model.finding.findings import Finding
 from bireme.core.model.jobs import Finished, Pending
 from bireme.core.model.refusals import Caller

@@ -16,10 +16,10 @@ from starlette.responses import Response
 from bireme.api import listing
 from bireme.api.privacy import WORDS, Viewer
 from bireme.api.problems import answer
-from bireme.api.routes.findings import Reader
+from bireme.api.routes.faults.findings import Reader
 from bireme.api.routing import Context, Routes, flag
 from bireme.api.targets import one_target
-from bireme.core.findings.concerning import concerning
+from bireme.core.faults.findings.concerning import concerning
 from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
 from bireme.core.jobs.states import job_state

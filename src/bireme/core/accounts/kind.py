@@ -13,9 +13,6 @@ from bireme.core.kinds.kind import Follower, Kind
 from bireme.core.kinds.life import Life
 from bireme.core.limits import following
 from bireme.core.model import events as e
-from bireme.core.model.finding.events import FINDING_EVENTS
-from bireme.core.model.healing.events import HEALING_EVENTS
-from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.state.state import State
@@ -75,26 +72,13 @@ ACCOUNTS = Kind(
             e.JobTracked,
             e.JobSignalled,
             e.JobForgotten,
-            e.StepCreated,
-            e.StepStarted,
-            e.StepEnding,
-            e.StepNodeEnded,
-            e.NodeRegistered,
-            e.NodeLost,
-            e.LeftoverFound,
-            e.LeftoverCleared,
-            e.EventsLost,
-            e.LossSettled,
-            e.OthersCounted,
-            e.NodeClosed,
-            e.NodeUpdated,
-            e.ReservationSet,
-            e.ReservationRemoved,
+            *e.STEP_EVENTS,
+            *e.NODE_EVENTS,
+            *e.LOSS_EVENTS,
+            *e.RESERVATION_EVENTS,
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
-            *FINDING_EVENTS,
-            *HEALING_EVENTS,
-            *FENCE_EVENTS,
+            *e.FAULT_EVENTS,
         )
     ),
 )

@@ -14,9 +14,6 @@ from bireme.core.kinds.life import Life, Rows
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.finding.events import FINDING_EVENTS
-from bireme.core.model.healing.events import HEALING_EVENTS
-from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.nodes.applying import new_node
@@ -93,51 +90,14 @@ CLUSTERS = Kind(
     times=_times,
     passes_over=frozenset(
         (
-            e.JobSubmitted,
-            e.ArrayTaskSplit,
-            e.ArrayPartSplit,
-            e.JobBecameEligible,
-            e.JobAccrualChanged,
-            e.JobAllocated,
-            e.JobStarted,
-            e.JobLaunchFailed,
-            e.BatchExited,
-            e.JobEnding,
-            e.JobEnded,
-            e.JobCancelled,
-            e.JobRequeued,
-            e.JobHeld,
-            e.JobReleased,
-            e.JobUpdated,
-            e.JobSuspended,
-            e.JobResumed,
-            e.JobToBeResumed,
-            e.JobGuarded,
-            e.JobCheckpointed,
-            e.JobTracked,
-            e.JobSignalled,
-            e.JobForgotten,
-            e.JobMirrored,
-            e.StepCreated,
-            e.StepStarted,
-            e.StepEnding,
-            e.StepNodeEnded,
-            e.NodeRegistered,
-            e.NodeLost,
-            e.LeftoverFound,
-            e.LeftoverCleared,
-            e.OthersCounted,
-            e.NodeClosed,
-            e.NodeUpdated,
-            e.AccountsChanged,
-            e.UsageReset,
-            e.ReservationSet,
-            e.ReservationRemoved,
+            *e.JOB_EVENTS,
+            *e.STEP_EVENTS,
+            *e.NODE_EVENTS,
+            *e.ACCOUNT_EVENTS,
+            *e.RESERVATION_EVENTS,
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
-            *FINDING_EVENTS,
-            *HEALING_EVENTS,
-            *FENCE_EVENTS,
+            *e.FAULT_EVENTS,
         )
     ),
 )

@@ -20,9 +20,6 @@ from bireme.core.kinds.life import Absent, Key, Life, Phase, Rows
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.finding.events import FINDING_EVENTS
-from bireme.core.model.healing.events import HEALING_EVENTS
-from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.policy import IdleNotice, NoticeLife
 from bireme.core.model.jobs import Job, Pending, Running
 from bireme.core.model.refusals import Caller, Refusal
@@ -168,28 +165,14 @@ IDLENESS = Kind(
             e.JobCheckpointed,
             e.JobTracked,
             e.JobSignalled,
-            e.StepCreated,
-            e.StepStarted,
-            e.StepEnding,
-            e.StepNodeEnded,
-            e.NodeRegistered,
-            e.NodeLost,
-            e.LeftoverFound,
-            e.LeftoverCleared,
-            e.EventsLost,
-            e.LossSettled,
-            e.OthersCounted,
-            e.NodeClosed,
-            e.NodeUpdated,
+            *e.STEP_EVENTS,
+            *e.NODE_EVENTS,
+            *e.LOSS_EVENTS,
             e.PartitionUpdated,
-            e.AccountsChanged,
-            e.UsageReset,
-            e.ReservationSet,
-            e.ReservationRemoved,
+            *e.ACCOUNT_EVENTS,
+            *e.RESERVATION_EVENTS,
             *SERVICE_EVENTS,
-            *FINDING_EVENTS,
-            *HEALING_EVENTS,
-            *FENCE_EVENTS,
+            *e.FAULT_EVENTS,
         )
     ),
 )

@@ -14,9 +14,6 @@ from bireme.core.jobs.table import JOB
 from bireme.core.kinds.kind import Follower, Kind, RunOver
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
-from bireme.core.model.finding.events import FINDING_EVENTS
-from bireme.core.model.healing.events import HEALING_EVENTS
-from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Ending, Finished, Job, Running, Starting, Suspended
 from bireme.core.model.serving.events import SERVICE_EVENTS
@@ -109,24 +106,13 @@ JOBS = Kind(
     outstanding=_outstanding,
     passes_over=frozenset(
         (
-            e.NodeRegistered,
-            e.NodeLost,
-            e.LeftoverFound,
-            e.LeftoverCleared,
-            e.EventsLost,
-            e.LossSettled,
-            e.OthersCounted,
-            e.NodeClosed,
-            e.NodeUpdated,
-            e.AccountsChanged,
-            e.UsageReset,
-            e.ReservationSet,
-            e.ReservationRemoved,
+            *e.NODE_EVENTS,
+            *e.LOSS_EVENTS,
+            *e.ACCOUNT_EVENTS,
+            *e.RESERVATION_EVENTS,
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
-            *FINDING_EVENTS,
-            *HEALING_EVENTS,
-            *FENCE_EVENTS,
+            *e.FAULT_EVENTS,
         )
     ),
 )

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, get_args
 
 from bireme.core.accounts.kind import ACCOUNTS
 from bireme.core.cluster.kind import CLUSTERS
-from bireme.core.fences.kind import FENCES_KIND
-from bireme.core.findings.kind import FINDINGS_KIND
-from bireme.core.healing.kind import RECOVERY
-from bireme.core.healings.kind import HEALINGS_KIND
+from bireme.core.faults.fences.kind import FENCES_KIND
+from bireme.core.faults.findings.kind import FINDINGS_KIND
+from bireme.core.faults.healings.kind import HEALINGS_KIND
+from bireme.core.faults.restarts.kind import RECOVERY
 from bireme.core.idle.kind import IDLENESS
 from bireme.core.jobs.kind import JOBS
 from bireme.core.kinds.kind import Chronicler, Follower, Handler, Interpreter, Kind, Remark

@@ -10,14 +10,17 @@ codec reads the types. Those of services stand in `model/serving/events.py`, tho
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from bireme.core.model.accounts import Account, Association, Qos, User
 from bireme.core.model.cluster import ClusterConfig, PartitionConfig
+from bireme.core.model.finding.events import FINDING_EVENTS, FindingEvent
 from bireme.core.model.finding.events import FindingChanged as FindingChanged
 from bireme.core.model.finding.events import FindingClosed as FindingClosed
 from bireme.core.model.finding.events import FindingDismissed as FindingDismissed
 from bireme.core.model.finding.events import FindingOpened as FindingOpened
 from bireme.core.model.healing.checkpoints import Checkpoint
+from bireme.core.model.healing.events import HEALING_EVENTS, HealingEvent
 from bireme.core.model.healing.events import HealingApproved as HealingApproved
 from bireme.core.model.healing.events import HealingDone as HealingDone
 from bireme.core.model.healing.events import HealingFailed as HealingFailed
@@ -26,9 +29,11 @@ from bireme.core.model.healing.events import HealingPolicySet as HealingPolicySe
 from bireme.core.model.healing.events import HealingProposed as HealingProposed
 from bireme.core.model.healing.events import HealingRefused as HealingRefused
 from bireme.core.model.healing.events import HealingUndone as HealingUndone
+from bireme.core.model.healing.fences import FENCE_EVENTS, FenceEvent
 from bireme.core.model.healing.fences import FenceLifted as FenceLifted
 from bireme.core.model.healing.fences import FenceRaised as FenceRaised
 from bireme.core.model.healing.restarts import Verdict
+from bireme.core.model.idling.events import IdleEvent
 from bireme.core.model.idling.events import IdleMoveBegun as IdleMoveBegun
 from bireme.core.model.idling.events import IdleNoticeGiven as IdleNoticeGiven
 from bireme.core.model.idling.events import IdleNoticeWithdrawn as IdleNoticeWithdrawn
@@ -50,6 +55,7 @@ from bireme.core.model.serving.events import RevisionFailed as RevisionFailed
 from bireme.core.model.serving.events import RevisionRetired as RevisionRetired
 from bireme.core.model.serving.events import RevisionSettled as RevisionSettled
 from bireme.core.model.serving.events import ServiceDeployed as ServiceDeployed
+from bireme.core.model.serving.events import ServiceEvent
 from bireme.core.model.serving.events import ServiceKeyAdded as ServiceKeyAdded
 from bireme.core.model.serving.events import ServiceKeyRevoked as ServiceKeyRevoked
 from bireme.core.model.serving.events import ServiceRemoved as ServiceRemoved
@@ -475,9 +481,8 @@ class ReservationRemoved:
     name: str
 
 
-Event = (
-    ClusterConfigured
-    | JobSubmitted
+JobEvent = (
+    JobSubmitted
     | ArrayTaskSplit
     | ArrayPartSplit
     | JobBecameEligible
@@ -502,61 +507,36 @@ Event = (
     | JobTracked
     | JobForgotten
     | JobMirrored
-    | StepCreated
-    | StepStarted
-    | StepEnding
-    | StepNodeEnded
-    | NodeRegistered
-    | NodeLost
-    | LeftoverFound
-    | LeftoverCleared
-    | EventsLost
-    | LossSettled
-    | OthersCounted
-    | NodeClosed
-    | NodeUpdated
-    | PartitionUpdated
-    | AccountsChanged
-    | UsageReset
-    | ReservationSet
-    | ReservationRemoved
-    | ServiceDeployed
-    | ServiceScaled
-    | ServiceStopping
-    | ServiceRemoved
-    | ServiceKeyAdded
-    | ServiceKeyRevoked
-    | RevisionChosen
-    | RevisionSettled
-    | RevisionRetired
-    | RevisionFailed
-    | RevisionBackedOff
-    | ReplicaAdded
-    | ReplicaQueued
-    | ReplicaHealthChanged
-    | ReplicaDraining
-    | ReplicaWithdrawn
-    | ReplicaEnding
-    | ReplicaGone
-    | IdlePolicySet
-    | IdleNoticeGiven
-    | IdleMoveBegun
-    | IdleNoticeWithdrawn
-    | FindingOpened
-    | FindingChanged
-    | FindingDismissed
-    | FindingClosed
-    | HealingPolicySet
-    | HealingProposed
-    | HealingApproved
-    | HealingRefused
-    | HealingDone
-    | HealingFailed
-    | HealingUndone
-    | HealingLapsed
-    | FenceRaised
-    | FenceLifted
 )
+StepEvent = StepCreated | StepStarted | StepEnding | StepNodeEnded
+NodeEvent = NodeRegistered | NodeLost | NodeClosed | NodeUpdated | LeftoverFound | LeftoverCleared | OthersCounted
+AccountEvent = AccountsChanged | UsageReset
+ReservationEvent = ReservationSet | ReservationRemoved
+LossEvent = EventsLost | LossSettled
+Event = (
+    ClusterConfigured
+    | PartitionUpdated
+    | JobEvent
+    | StepEvent
+    | NodeEvent
+    | AccountEvent
+    | ReservationEvent
+    | LossEvent
+    | ServiceEvent
+    | IdleEvent
+    | FindingEvent
+    | HealingEvent
+    | FenceEvent
+)
+
+# Families of them, for whoever takes one stand on every one; those of single other modules are named there.
+JOB_EVENTS: tuple[type[JobEvent], ...] = get_args(JobEvent)
+STEP_EVENTS: tuple[type[StepEvent], ...] = get_args(StepEvent)
+NODE_EVENTS: tuple[type[NodeEvent], ...] = get_args(NodeEvent)
+ACCOUNT_EVENTS: tuple[type[AccountEvent], ...] = get_args(AccountEvent)
+RESERVATION_EVENTS: tuple[type[ReservationEvent], ...] = get_args(ReservationEvent)
+LOSS_EVENTS: tuple[type[LossEvent], ...] = get_args(LossEvent)
+FAULT_EVENTS = (*FINDING_EVENTS, *HEALING_EVENTS, *FENCE_EVENTS)
 
 
 @dataclass(frozen=True, slots=True)

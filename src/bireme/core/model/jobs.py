@@ -208,7 +208,7 @@ class JobSpec:
     kill_on_node_fail: bool = planned(True)
     heal: str = carried("", until=Until.ENDS)
     """`restart`: it is started again after a failure that is not its own fault; `off`: never by Bireme; empty: as the
-    rules say (`core/healing`)."""
+    rules say (`core/faults/restarts`)."""
     checkpoint_path: str = carried("", until=Until.ENDS)
     """Where it leaves its checkpoints: a file, a folder or a pattern, with the words of an output's name (`%j`). Empty:
     its working directory is looked through for layouts that are known."""

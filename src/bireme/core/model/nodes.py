@@ -55,7 +55,7 @@ class Node:
     leftovers: frozenset[tuple[int, int]] = frozenset()
     """(job, generation) of starts that are over and of which something is still there: nobody gets the node before."""
     shut: tuple[ShutGpu, ...] = ()
-    """GPUs that are out of service while the node keeps the others (`core/fences`), in the order of their numbers."""
+    """GPUs that are out of service while the node keeps the others (`core/faults/fences`), by number."""
     others: NodeShare | None = None
     """What runs there that is no job of this daemon's: another scheduler put it on the node, and may take it away."""
 

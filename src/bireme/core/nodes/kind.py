@@ -12,9 +12,6 @@ from bireme.core.kinds.kind import Aside, Kind
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.finding.events import FINDING_EVENTS
-from bireme.core.model.healing.events import HEALING_EVENTS
-from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Ending, Running, Suspended
 from bireme.core.model.nodes import Health
@@ -162,47 +159,15 @@ NODES = Kind(
     outstanding=_outstanding,
     passes_over=frozenset(
         (
-            e.JobSubmitted,
-            e.ArrayTaskSplit,
-            e.ArrayPartSplit,
-            e.JobBecameEligible,
-            e.JobAccrualChanged,
-            e.JobAllocated,
-            e.JobStarted,
-            e.JobLaunchFailed,
-            e.BatchExited,
-            e.JobEnding,
-            e.JobEnded,
-            e.JobCancelled,
-            e.JobRequeued,
-            e.JobHeld,
-            e.JobReleased,
-            e.JobUpdated,
-            e.JobSuspended,
-            e.JobResumed,
-            e.JobToBeResumed,
-            e.JobGuarded,
-            e.JobCheckpointed,
-            e.JobTracked,
-            e.JobSignalled,
-            e.JobForgotten,
-            e.JobMirrored,
-            e.StepCreated,
-            e.StepStarted,
-            e.StepEnding,
-            e.StepNodeEnded,
-            e.EventsLost,
-            e.LossSettled,
+            *e.JOB_EVENTS,
+            *e.STEP_EVENTS,
+            *e.LOSS_EVENTS,
             e.PartitionUpdated,
-            e.AccountsChanged,
-            e.UsageReset,
-            e.ReservationSet,
-            e.ReservationRemoved,
+            *e.ACCOUNT_EVENTS,
+            *e.RESERVATION_EVENTS,
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
-            *FINDING_EVENTS,
-            *HEALING_EVENTS,
-            *FENCE_EVENTS,
+            *e.FAULT_EVENTS,
         )
     ),
 )

@@ -14,9 +14,6 @@ from bireme.core.kinds.kind import Follower, Kind
 from bireme.core.model import commands as c
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.finding.events import FINDING_EVENTS
-from bireme.core.model.healing.events import HEALING_EVENTS
-from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Finished, Pending
 from bireme.core.model.serving.services import Health, Replica, Service
@@ -189,29 +186,15 @@ _OF_OTHERS: tuple[type[e.Event], ...] = (
     e.JobCheckpointed,
     e.JobTracked,
     e.JobSignalled,
-    e.StepCreated,
-    e.StepStarted,
-    e.StepEnding,
-    e.StepNodeEnded,
-    e.NodeRegistered,
-    e.NodeLost,
-    e.LeftoverFound,
-    e.LeftoverCleared,
-    e.EventsLost,
-    e.LossSettled,
-    e.OthersCounted,
-    e.NodeClosed,
-    e.NodeUpdated,
+    *e.STEP_EVENTS,
+    *e.NODE_EVENTS,
+    *e.LOSS_EVENTS,
     e.PartitionUpdated,
-    e.AccountsChanged,
-    e.UsageReset,
-    e.ReservationSet,
-    e.ReservationRemoved,
+    *e.ACCOUNT_EVENTS,
+    *e.RESERVATION_EVENTS,
     e.ClusterConfigured,
     *IDLE_EVENTS,
-    *FINDING_EVENTS,
-    *HEALING_EVENTS,
-    *FENCE_EVENTS,
+    *e.FAULT_EVENTS,
 )
 """Events that mean nothing to any of the three."""
 

@@ -26,9 +26,10 @@ from bireme.core.model.jobs import Job, Running
 from bireme.core.model.reasons import ReasonKind
 from bireme.core.state.state import State
 from bireme.core.telemetry.attribution import Card, gpus_of, held_gpus
+from bireme.daemon.cluster import Deciding
 from bireme.daemon.hooks import Hook
 from bireme.daemon.idle.figures import STEP_S, IdleFigures, Watched
-from bireme.ports import Clock, Series, SeriesError
+from bireme.ports import Series, SeriesError
 
 log = logging.getLogger("bireme.daemon")
 
@@ -36,23 +37,6 @@ _LOOKS_BACK_S = 600.0
 """Beyond what a rule needs."""
 _MISSED_ROUNDS = 3.0
 """So many may be missing in between; after more, nothing is known of that time."""
-
-
-class Cluster(Protocol):
-    """What is asked of the runtime."""
-
-    clock: Clock
-
-    @property
-    def state(self) -> State: ...
-
-    def report(self, observations: Sequence[o.Observation]) -> None: ...
-
-    def subscribe(self, subscriber: Callable[[Sequence[e.Recorded]], None]) -> Callable[[], None]: ...
-
-    async def do(
-        self, cause: str, decide: Callable[[State, float], list[e.Event]], *, own: bool = False
-    ) -> Sequence[e.Recorded]: ...
 
 
 class Gauges(Protocol):
@@ -69,7 +53,7 @@ class IdleKeeper:
     """`gauges`: None while nothing is measured, by the settings. `interval_s`: how often gatherers look."""
 
     def __init__(
-        self, cluster: Cluster, gauges: Callable[[], Gauges | None], interval_s: Callable[[], float], hook: Hook
+        self, cluster: Deciding, gauges: Callable[[], Gauges | None], interval_s: Callable[[], float], hook: Hook
     ) -> None:
         self._cluster, self._gauges, self._interval_s, self._hook = cluster, gauges, interval_s, hook
         self._figures = IdleFigures()

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from bireme.core.fences import requests as fencing
-from bireme.core.fences.shelves import FENCES
-from bireme.core.findings import requests as findings
-from bireme.core.findings.shelves import FINDINGS
-from bireme.core.healings import requests as healings
-from bireme.core.healings.shelves import HEALINGS
+from bireme.core.faults.fences import requests as fencing
+from bireme.core.faults.fences.shelves import FENCES
+from bireme.core.faults.findings import requests as findings
+from bireme.core.faults.findings.shelves import FINDINGS
+from bireme.core.faults.healings import requests as healings
+from bireme.core.faults.healings.shelves import HEALINGS
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Gravity, Place, Trouble
 from bireme.core.model.healing.policy import HealingMode, HealingPolicy

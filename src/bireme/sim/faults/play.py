@@ -21,8 +21,8 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from bireme.core.fences.shelves import FENCES
-from bireme.core.findings.shelves import FINDINGS
+from bireme.core.faults.fences.shelves import FENCES
+from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.idle.shelves import policy_of as idle_policy_of
 from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target

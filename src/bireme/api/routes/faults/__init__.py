@@ -1,1 +1,1 @@
-"""Routes about what goes wrong: what was decided about findings."""
+"""Routes about what goes wrong: what is found, and what was decided about it."""

@@ -14,10 +14,10 @@ from starlette.responses import Response
 
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, is_id
-from bireme.core.fences import requests as fencing
-from bireme.core.fences.shelves import FENCES
-from bireme.core.healings import requests
-from bireme.core.healings.shelves import HEALINGS, policy_of
+from bireme.core.faults.fences import requests as fencing
+from bireme.core.faults.fences.shelves import FENCES
+from bireme.core.faults.healings import requests
+from bireme.core.faults.healings.shelves import HEALINGS, policy_of
 from bireme.core.model import events as e
 from bireme.core.model.healing.healings import Healing
 from bireme.core.model.refusals import Caller, Refusal, Why

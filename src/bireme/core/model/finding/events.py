@@ -1,4 +1,4 @@
-"""Facts of the journal about findings (`core/findings`). They stand with all others in `model/events.py`."""
+"""Facts of the journal about findings (`core/faults/findings`). They stand with all others in `model/events.py`."""
 
 from __future__ import annotations
 

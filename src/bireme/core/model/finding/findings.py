@@ -1,6 +1,7 @@
 """A finding: something is wrong with a GPU, a node or a job, since when, by which evidence, and what to do about it.
 
-Values only. Detectors (`core/detection`) say what they see, again and again; `core/findings` makes one finding of it.
+Values only. Detectors (`core/faults/detection`) say what they see, again and again; `core/faults/findings` makes one
+finding of it.
 Invariant: two findings have different keys; a key is the detector's name and the place, so what is seen twice is one.
 """
 
@@ -99,7 +100,7 @@ class FindingLife(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The thing of the kind `core/findings`."""
+    """The thing of the kind `core/faults/findings`."""
 
     id: int
     """Short, for people to type; never given twice."""

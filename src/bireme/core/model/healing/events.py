@@ -1,4 +1,4 @@
-"""Facts of the journal about healings (`core/healings`). They stand with all others in `model/events.py`."""
+"""Facts of the journal about healings (`core/faults/healings`). They stand with all others in `model/events.py`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class FenceLife(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """The thing of the kind `core/fences`."""
+    """The thing of the kind `core/faults/fences`."""
 
     place: Place
     """A node, or a GPU of one: by its number, and by its UUID where that is known."""

@@ -1,7 +1,7 @@
 """A healing: something that Bireme decided to do about findings, with its reason, evidence and undo.
 
-Values only: what people approve, refuse and undo, and what the audit log is made of. Who decides is `core/fences` (a
-GPU or a node out of service) and `core/healing` (a job started again); `core/healings` keeps them all, as a kind.
+Values only: what people approve, refuse and undo, and what the audit log is made of. In `core/faults`, who decides is
+`fences` (a GPU or a node out of service) and `restarts` (a job started again); `healings` keeps them all, as a kind.
 Invariant: what was decided does not change any more (`Proposal`); what became of it is a trail that only grows.
 """
 
@@ -86,7 +86,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Healing:
-    """The thing of the kind `core/healings`."""
+    """The thing of the kind `core/faults/healings`."""
 
     id: int
     """Short, for people to type; never given twice."""

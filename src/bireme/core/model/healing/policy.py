@@ -1,7 +1,7 @@
 """How far Bireme goes by itself when something is broken: the policy, as operators set it.
 
 Values only. The daemon makes it of its settings (`healing.*`) and journals it whole (`HealingPolicySet`); what follows
-from it is decided in `core/fences` (parts of the pool) and `core/healing` (jobs).
+from it is decided in `core/faults/fences` (parts of the pool) and `core/faults/restarts` (jobs).
 """
 
 from __future__ import annotations

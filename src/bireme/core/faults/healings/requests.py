@@ -1,0 +1,71 @@
+"""What people ask about healings: to approve one, to refuse one, to take one back. Events or a Refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bireme.core.faults.healings.shelves import HEALINGS, proposed_so_far
+from bireme.core.model import events as e
+from bireme.core.model.healing.healings import Healing, HealingLife
+from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.state.state import State
+
+Ask = Callable[[State, Caller, int, str], list[e.Event]]
+_OPEN = (HealingLife.OBSERVED, HealingLife.SUGGESTED)
+
+
+def found(state: State, number: int) -> Healing:
+    """The one with this number; a Refusal if there is none."""
+    healing = HEALINGS.of(state).get(number)
+    if healing is None and 0 < number <= proposed_so_far(state):
+        raise Refusal(Why.INVALID_HEALING, f"healing {number} is over and no longer at hand: the journal has it")
+    if healing is None:
+        raise no_healing(number)
+    return healing
+
+
+def no_healing(number: int) -> Refusal:
+    """What is said of a number that there is not, or that the asker may not know of."""
+    return Refusal(Why.INVALID_HEALING, f"there is no healing {number}: `bireme healings` lists them")
+
+
+def approve(state: State, caller: Caller, number: int, why: str = "") -> list[e.Event]:
+    """It is done at once, by whoever carries such out."""
+    healing = _for_operators(state, caller, number)
+    if healing.phase not in _OPEN:
+        raise _refusal(f"{_as_it_is(healing)}: only what is suggested or observed can be approved")
+    return [e.HealingApproved(number, caller.user, why)]
+
+
+def refuse(state: State, caller: Caller, number: int, why: str = "") -> list[e.Event]:
+    """It is not suggested again for the same findings."""
+    healing = _for_operators(state, caller, number)
+    if healing.phase not in _OPEN:
+        undo = f"; `bireme healings undo {number}` takes it back" if healing.phase is HealingLife.DONE else ""
+        raise _refusal(f"{_as_it_is(healing)}: only what is suggested or observed can be refused{undo}")
+    return [e.HealingRefused(number, caller.user, why)]
+
+
+def undo(state: State, caller: Caller, number: int, why: str = "") -> list[e.Event]:
+    """What was done is taken back by whoever did it."""
+    healing = _for_operators(state, caller, number)
+    if healing.phase is not HealingLife.DONE:
+        raise _refusal(f"{_as_it_is(healing)}: only what was done can be undone")
+    if not healing.proposal.undo:
+        raise _refusal(f"healing {number} ({healing.proposal.title}) cannot be taken back")
+    return [e.HealingUndone(number, why or "taken back", caller.user)]
+
+
+def _for_operators(state: State, caller: Caller, number: int) -> Healing:
+    if not caller.admin:
+        raise Refusal(Why.ACCESS_DENIED)
+    return found(state, number)
+
+
+def _as_it_is(healing: Healing) -> str:
+    by = f" by {healing.latest.by}" if healing.latest.by else ""
+    return f"healing {healing.id} ({healing.proposal.title}) is {healing.phase}{by}"
+
+
+def _refusal(text: str) -> Refusal:
+    return Refusal(Why.NOT_SUPPORTED, text)
