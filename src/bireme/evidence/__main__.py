@@ -23,7 +23,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from bireme.evidence.binding import bind
+from bireme.bound_process import bind
 from bireme.evidence.logs import Found, Limits
 from bireme.evidence.reading import Output, Reader
 from bireme.evidence.rulebook import load

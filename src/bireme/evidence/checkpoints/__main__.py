@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from bireme.evidence.binding import bind
+from bireme.bound_process import bind
 from bireme.evidence.checkpoints.looking import SECONDS, Looker, Wanted
 
 MOST_REQUEST = 4 << 20

@@ -1,6 +1,6 @@
-"""What a process that looks at users' files takes from itself at its beginning: memory, CPU time, descriptors, turns.
+"""What a process that works for a user takes from itself at its beginning: memory, CPU time, descriptors, turns.
 
-Called by `bireme.evidence` and `bireme.evidence.checkpoints` when they run as the owner's process.
+Called by `bireme.evidence`, `bireme.evidence.checkpoints` and `bireme.images` when they run as the user's process.
 Invariant: a limit that somebody has set lower stays.
 """
 
