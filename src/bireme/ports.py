@@ -373,6 +373,13 @@ class Archive(Protocol):
     def story(self, job_id: int) -> list[Recorded]:
         """Every event about one job, oldest first."""
 
+    def story_of_node(self, node: str, limit: int) -> list[Recorded]:
+        """Of the newest events about a node so many, newest first; not further back than is read quickly."""
+
+    def asked_for(self, before: int, limit: int) -> list[Recorded]:
+        """What people asked for that is about no job, newest first, before this event of the journal; not further back
+        than is read quickly."""
+
     def events_after(self, after: int, limit: int) -> list[Recorded]:
         """Events after `after`, so many at most, oldest first."""
 

@@ -42,6 +42,7 @@ from bireme.api.routes import (
 )
 from bireme.api.routes.description import describe
 from bireme.api.routes.faults import findings, healings
+from bireme.api.routes.pages import audit, explaining, trying, whatif
 from bireme.api.routing import Context, Endpoint, served
 from bireme.api.serving.asides import Asides
 from bireme.api.serving.peers import SCOPE_KEY, Callers
@@ -55,6 +56,8 @@ THREADS, THREADS_EACH = 4, 2
 """So many look into the store at a time, and so many of one user."""
 READERS, READERS_EACH = 3, 1
 """So many processes read users' files at a time, for one user so many."""
+TRIALS, TRIALS_EACH = 8, 1
+"""So many requests of people who try services are under way, and so many of one user."""
 
 TABLES = (
     submissions.routes,
@@ -76,7 +79,11 @@ TABLES = (
     priorities.routes,
     reservations.routes,
     services.routes,
+    trying.routes,
     why.routes,
+    whatif.routes,
+    explaining.routes,
+    audit.routes,
 )
 """What is asked for most comes first."""
 
@@ -143,11 +150,12 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
     callers = Callers(service.owner_uid, service.operators, clock.now)
     threads, bodies = Slots(THREADS, THREADS_EACH), Bodies(2 * service.max_body_bytes)
     answers = Answers(lambda: (id(cluster.state), cluster.state.seq, cluster.state.planned_at))
+    readers, trials = Slots(READERS, READERS_EACH), Slots(TRIALS, TRIALS_EACH)
     errands, asides, holders = Errands(answers.version, unread.is_full), Asides(), Holders(cluster, live)
     submitted = Submitted(archive.put)
     context = Context(
-        cluster, archive, service, live, callers, turns, threads, Slots(READERS, READERS_EACH), bodies, answers,
-        errands, asides, holders, submitted, Exporter(cluster, service),
+        cluster, archive, service, live, callers, turns, threads, readers, trials, bodies, answers, errands, asides,
+        holders, submitted, Exporter(cluster, service),
     )  # fmt: skip
     app.state.context, app.state.unread = context, unread
     problems.install(app)

@@ -103,6 +103,8 @@ class Service:
     does not answer."""
     routes: Callable[[str], bool] = field(default=lambda name: True)
     """Whether the router is known to have a service, by its name."""
+    traffic: Callable[[str], Mapping[str, Any]] = field(default=lambda name: {})
+    """What a service (by its name) was asked in the last hour, as curves; empty: nothing was heard of it."""
     telemetry: Callable[[], Telemetry | None] = field(default=lambda: None)
     """What is measured; None: nothing is, by the settings."""
     router_page: Callable[[], Awaitable[str]] = _no_page

@@ -58,6 +58,8 @@ class Context:
     threads: Slots
     readers: Slots
     """Of processes that read users' files."""
+    trials: Slots
+    """Of requests to services, sent for who tries them."""
     bodies: Bodies
     answers: Answers
     errands: Errands

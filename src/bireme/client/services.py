@@ -191,6 +191,10 @@ class Service:
         """Lets the canary take the place of the revision that serves."""
         return self._post("promote")
 
+    def canary(self, percent: int) -> Record:
+        """Gives the canary another part of the requests."""
+        return self._post("canary", {"percent": percent})
+
     def events(self) -> list[Record]:
         """What happened to it, oldest first; also after it is gone."""
         return list(self._get("events")["events"])

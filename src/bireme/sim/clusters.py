@@ -12,27 +12,19 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Settings, Switch, Topology
-from bireme.core.model.resources import Device, GresPool
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig, Switch, Topology
 from bireme.sim.workloads.trace import TraceJob
-from bireme.slurm.conf.diagnostics import Findings, Place
-from bireme.slurm.conf.keys import GLOBAL_KEYS
+from bireme.slurm.conf.altered import BadClusterError, spec_node, spec_nodes, whole_number, with_keys
 from bireme.slurm.conf.loading import load_configuration
-from bireme.slurm.conf.settings import RawSettings, typed_settings
-from bireme.slurm.errors import SlurmSyntaxError
-from bireme.slurm.sizes import parse_memory
 
-_GROUP = re.compile(r"(?P<nodes>[1-9][0-9]*)x(?P<each>[1-9][0-9]*)(?::(?P<type>[A-Za-z0-9_.-]+))?")
 _OPENB = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-CPUS_PER_GPU = 16
 PARTITION = "main"
 FIT_ENOUGH = 0.9
 FIT_GPUS = 8
@@ -44,10 +36,6 @@ BASE_KEYS = {
     "MaxArraySize": "4000001",
 }
 """Of a cluster that has no slurm.conf: CPUs and GPUs count, memory does not."""
-
-
-class BadClusterError(ValueError):
-    """A cluster cannot be made of what was given; the text says what would do."""
 
 
 def read_cluster(text: str, jobs: Sequence[TraceJob] = ()) -> ClusterConfig:
@@ -91,33 +79,9 @@ def spec_cluster(text: str) -> ClusterConfig:
         name="simulated",
         nodes=nodes,
         partitions=(PartitionConfig(name=PARTITION, nodes=names, default=True),),
-        topology=_leaves(names, _whole(words, "leaf", 0)),
+        topology=_leaves(names, whole_number(words, "leaf", 0)),
     )
     return with_keys(config, keys)
-
-
-def spec_nodes(text: str, words: Mapping[str, str], prefix: str, first: int = 1) -> tuple[NodeConfig, ...]:
-    nodes: list[NodeConfig] = []
-    for group in text.split("+"):
-        match = _GROUP.fullmatch(group)
-        if match is None:
-            raise BadClusterError(f"{group!r} is not NODESxGPUS:TYPE (128x8:h100) or NODESxCPUS (240x1), nor a file")
-        gpus = int(match["each"]) if match["type"] else 0
-        cpus = _whole(words, "cpus", gpus * CPUS_PER_GPU or int(match["each"]))
-        memory = _memory(words["mem"]) if "mem" in words else 1
-        for _ in range(int(match["nodes"])):
-            name = f"{prefix}{first + len(nodes)}"
-            nodes.append(_node(name, cpus, memory, gpus, (match["type"] or "").lower()))
-    return tuple(nodes)
-
-
-def _node(name: str, cpus: int, memory_mib: int, gpus: int, model: str, parts: int = 0) -> NodeConfig:
-    gres: tuple[GresPool, ...] = ()
-    if gpus:
-        gres = (GresPool("gpu", model, gpus, tuple(Device(index, model) for index in range(gpus))),)
-    if parts:
-        gres += (GresPool("shard", model, gpus * parts, (), tuple((gpu, parts) for gpu in range(gpus))),)
-    return NodeConfig(name=name, cpus=cpus, cores_per_socket=cpus, memory_mib=memory_mib, gres=gres)
 
 
 def _words(words: Iterable[str], known: Sequence[str]) -> dict[str, str]:
@@ -128,20 +92,6 @@ def _words(words: Iterable[str], known: Sequence[str]) -> dict[str, str]:
             raise BadClusterError(f"{word!r}: after the nodes come {', '.join(f'{each}=' for each in known)}")
         found[name] = value
     return found
-
-
-def _whole(words: Mapping[str, str], name: str, default: int) -> int:
-    text = words.get(name, str(default))
-    if not text.isdigit():
-        raise BadClusterError(f"{name}={text}: not a whole number")
-    return int(text)
-
-
-def _memory(text: str) -> int:
-    try:
-        return parse_memory(text)
-    except SlurmSyntaxError as error:
-        raise BadClusterError(str(error)) from error
 
 
 def _leaves(names: Sequence[str], size: int) -> Topology:
@@ -165,7 +115,7 @@ def openb_cluster(path: str) -> ClusterConfig:
         for number, row in enumerate(csv.DictReader(file), start=2):
             try:
                 cpus, memory, gpus = (int(row[name]) for name in ("cpu_milli", "memory_mib", "gpu"))
-                nodes.append(_node(row["sn"], cpus // 1000, memory, gpus, row["model"].lower(), PARTS_OF_GPU))
+                nodes.append(spec_node(row["sn"], cpus // 1000, memory, gpus, row["model"].lower(), PARTS_OF_GPU))
             except (TypeError, ValueError, AttributeError):
                 raise BadClusterError(f"{path}:{number}: a node is sn,cpu_milli,memory_mib,gpu,model") from None
     names = tuple(node.name for node in nodes)
@@ -183,7 +133,7 @@ def fitted_cluster(jobs: Sequence[TraceJob], words: Mapping[str, str]) -> Cluste
     as it came, and at least enough for its largest job."""
     if not jobs:
         raise BadClusterError("a cluster can only be made to fit a workload that is known")
-    enough, each = _part(words.get("enough", str(FIT_ENOUGH))), _whole(words, "gpus", FIT_GPUS)
+    enough, each = _part(words.get("enough", str(FIT_ENOUGH))), whole_number(words, "gpus", FIT_GPUS)
     on_gpus = any(job.gpus for job in jobs)
     members: dict[str, list[TraceJob]] = {}
     for job in jobs:
@@ -223,39 +173,3 @@ def _part(text: str) -> float:
     if not 0.0 < part < 1.0:
         raise BadClusterError(f"enough={text}: the part of the time for which it is enough, like 0.9")
     return part
-
-
-# -- keys ------------------------------------------------------------------------------------------------------------
-
-
-def with_keys(config: ClusterConfig, keys: Mapping[str, str], source: str = "--set") -> ClusterConfig:
-    """The cluster with these keys of slurm.conf; only what they change is changed. Raises ConfigurationError."""
-    before = _settings(config.raw, source)
-    raw = {**config.raw, **_spelled(keys, source)}
-    after = _settings(raw, source)
-    changed = {
-        each.name: getattr(after, each.name)
-        for each in fields(Settings)
-        if not config.raw or getattr(after, each.name) != getattr(before, each.name)
-    }
-    return replace(config, raw=raw, settings=replace(config.settings, **changed))
-
-
-def _spelled(keys: Mapping[str, str], source: str) -> dict[str, str]:
-    spelling = {key.lower(): key for key in GLOBAL_KEYS}
-    findings = Findings()
-    for key in keys:
-        if key.lower() not in spelling:
-            findings.unknown_key(Place(source), key, GLOBAL_KEYS)
-    findings.raise_errors()
-    return {spelling[key.lower()]: value for key, value in keys.items()}
-
-
-def _settings(raw: Mapping[str, str], source: str) -> Settings:
-    findings = Findings()
-    known = RawSettings()
-    for key, value in raw.items():
-        known.add(key, value, Place(source), findings)
-    settings = typed_settings(known, findings)
-    findings.raise_errors()
-    return settings

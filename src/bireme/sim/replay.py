@@ -24,12 +24,12 @@ from bireme.core.model.resources import Allocation, ExitStatus
 from bireme.core.state.state import State
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
-from bireme.sim.clusters import with_keys
 from bireme.sim.policies import Ranking, SimPolicy
 from bireme.sim.recorder import SAMPLES, JobRun, Recorder
 from bireme.sim.specs import LimitOf, SpecMaker, account_book, limit_of
 from bireme.sim.workloads.trace import BadTraceError, Problem, Workload
 from bireme.sim.world import GATHERED_EVENTS, World, no_rows
+from bireme.slurm.conf.altered import with_keys
 from bireme.slurm.records.steps import rows_of
 from bireme.store.journal import SqliteStore
 

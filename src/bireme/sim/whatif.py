@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from bireme.core.jobs.due import time_limit_s
 from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
-from bireme.core.model.cluster import ClusterConfig, PartitionConfig, Switch, Topology
 from bireme.core.model.jobs import Job, JobSpec, Running, Suspended
 from bireme.core.model.nodes import Health
 from bireme.core.model.refusals import Caller, Refusal
@@ -27,14 +26,12 @@ from bireme.core.placement.demand import requested_tres, resolve
 from bireme.core.state.state import State
 from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
-from bireme.sim.clusters import spec_nodes, with_keys
 from bireme.sim.metrics import capacity
 from bireme.sim.policies import PredictedShortestFirst
 from bireme.sim.specs import SpecMaker, exact_limit
 from bireme.sim.workloads.trace import TraceJob, Workload
 from bireme.sim.world import GATHERED_EVENTS, World, no_rows
-from bireme.slurm.errors import SlurmSyntaxError
-from bireme.slurm.hostlist import expand
+from bireme.slurm.conf.altered import Alteration, BadChangeError, altered, drained_nodes
 from bireme.store.journal import SqliteStore
 from bireme.store.planning_input import PlanningInput, decode_input
 
@@ -43,20 +40,12 @@ HORIZON_S = 60 * 86_400.0
 """No further: what has not started by then never does, as far as this can tell."""
 UNKNOWN_S = 3600.0
 """Run time of a job without a limit of which nothing is known."""
-NEW = "new"
-
-
-class BadChangeError(ValueError):
-    """The change cannot be made on this cluster; the text says what there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    add_nodes: tuple[str, ...] = ()
-    """`8x8:h100`, `8x8:h100 partition=train`."""
-    keys: Mapping[str, str] = field(default_factory=dict)
-    drain: tuple[str, ...] = ()
-    """Switches, or nodes as a hostlist."""
+class Change(Alteration):
+    """What is tried: another cluster, and jobs that are submitted to it."""
+
     submit: tuple[tuple[JobSpec, ...], ...] = ()
     """Submissions: one specification each, or all components of a heterogeneous job."""
     submit_run_s: float | None = None
@@ -254,7 +243,7 @@ class _Scene:
         self.engine = SimulatedEngine(self.clock, self._script)
         self.world = World(store, self.engine, self.clock, no_rows)
         self.world.watchers.append(self._watch)
-        self.config = changed_config(taken.state.config, change)
+        self.config = altered(taken.state.config, change)
         self.unit, self.units = capacity(self.config)
         self.submitted: list[Job] = []
         self.runs: dict[int, float] = {}
@@ -369,85 +358,3 @@ class _Scene:
 def _sentence(error: Exception) -> str:
     hint = getattr(error, "hint", "")
     return f"{error} ({hint})" if hint and hint not in str(error) else str(error)
-
-
-# -- the changed configuration ---------------------------------------------------------------------------------------
-
-
-def changed_config(config: ClusterConfig, change: Change) -> ClusterConfig:
-    """Raises BadChangeError, BadClusterError or ConfigurationError."""
-    for text in change.add_nodes:
-        config = _with_nodes(config, text)
-    return with_keys(config, change.keys) if change.keys else config
-
-
-def _with_nodes(config: ClusterConfig, text: str) -> ClusterConfig:
-    first, *words = text.split() or [""]
-    options = dict(word.split("=", 1) for word in words if "=" in word)
-    into = _partition(config, options.pop("partition", ""))
-    known = sum(1 for node in config.nodes if node.name.startswith(NEW))
-    nodes = spec_nodes(first, _like(config, into) | options, prefix=NEW, first=known + 1)
-    names = tuple(node.name for node in nodes)
-    partitions = tuple(
-        replace(each, nodes=(*each.nodes, *names)) if each.name == into.name else each for each in config.partitions
-    )
-    return replace(
-        config, nodes=(*config.nodes, *nodes), partitions=partitions, topology=_with_leaf(config.topology, names)
-    )
-
-
-def _partition(config: ClusterConfig, name: str) -> PartitionConfig:
-    found = next((each for each in config.partitions if each.name == name), None)
-    if name and found is None:
-        raise BadChangeError(f"no partition {name!r}; there are {', '.join(each.name for each in config.partitions)}")
-    chosen = found or config.default_partition() or next(iter(config.partitions), None)
-    if chosen is None:
-        raise BadChangeError("the cluster has no partition to add nodes to")
-    return chosen
-
-
-def _like(config: ClusterConfig, partition: PartitionConfig) -> dict[str, str]:
-    """CPUs and memory of the nodes that are there already, where nothing else is said."""
-    inside = set(partition.nodes)
-    node = next((node for node in config.nodes if node.name in inside), None)
-    return {} if node is None else {"cpus": str(node.cpus), "mem": f"{node.memory_mib}M"}
-
-
-def _with_leaf(topology: Topology, names: tuple[str, ...]) -> Topology:
-    """The new nodes under a leaf of their own, below the top switch."""
-    if not topology.switches:
-        return topology
-    below = {child for switch in topology.switches for child in switch.switches}
-    tops = [switch for switch in topology.switches if switch.name not in below and switch.switches]
-    leaf = Switch(f"leaf-{names[0]}", nodes=names)
-    switches = tuple(
-        replace(switch, switches=(*switch.switches, leaf.name)) if tops and switch.name == tops[0].name else switch
-        for switch in topology.switches
-    )
-    return replace(topology, switches=(leaf, *switches))
-
-
-def drained_nodes(config: ClusterConfig, words: Sequence[str]) -> list[str]:
-    """Nodes of the switches and hostlists. Raises BadChangeError."""
-    switches = {switch.name: switch for switch in config.topology.switches}
-    known = {node.name for node in config.nodes}
-    names: list[str] = []
-    for word in words:
-        if word in switches:
-            names.extend(_below(switches, word))
-            continue
-        try:
-            found = expand(word)
-        except SlurmSyntaxError as error:
-            raise BadChangeError(f"--drain {word}: {error}") from error
-        unknown = [name for name in found if name not in known]
-        if unknown:
-            there = f"; switches are {', '.join(switches)}" if switches else ""
-            raise BadChangeError(f"--drain {word}: there is no node or switch {unknown[0]}{there}")
-        names.extend(found)
-    return list(dict.fromkeys(names))
-
-
-def _below(switches: Mapping[str, Switch], name: str) -> list[str]:
-    switch = switches[name]
-    return [*switch.nodes, *(node for child in switch.switches for node in _below(switches, child))]

@@ -59,6 +59,9 @@ _BLOBS_AT_ONCE = 500
 _BLOB_NAME = re.compile(rb"\b[0-9a-f]{64}\b")
 _SNAPSHOTS_KEPT = 2
 _READ_ROWS = 2_000
+_LOOKED_BACK = 200_000
+"""Events that are read for what has no index."""
+_LATELY = f"seq > (SELECT max(seq) FROM journal) - {_LOOKED_BACK}"
 _EVENT = "seq, at, cause, kind, job_id, data"
 
 Numbered = tuple[int, float, str, Event]
@@ -242,6 +245,18 @@ class SqliteStore:
         where = f"({OF_SERVICES}) AND instr(data, ?) ORDER BY seq DESC LIMIT {int(limit)}"
         story = self._events_of(where, (named,), ordered=True)
         return [recorded for recorded in reversed(story) if getattr(recorded.event, "name", None) == name]
+
+    def story_of_node(self, node: str, limit: int) -> list[Recorded]:
+        """The newest events about a node among the latest `_LOOKED_BACK`, newest first."""
+        where = f"{_LATELY} AND job_id IS NULL AND kind LIKE 'Node%' AND instr(data, ?) ORDER BY seq DESC"
+        story = self._events_of(where, (f'"node":{json.dumps(node)}'.encode(),), ordered=True)
+        return [recorded for recorded in story if getattr(recorded.event, "node", None) == node][:limit]
+
+    def asked_for(self, before: int, limit: int) -> list[Recorded]:
+        """What people asked for that is about no job, newest first, before this event: among the `_LOOKED_BACK` events
+        that came before it."""
+        where = f"seq < ? AND seq > ? AND job_id IS NULL AND cause LIKE 'uid %' ORDER BY seq DESC LIMIT {int(limit)}"
+        return self._events_of(where, (before, before - _LOOKED_BACK), ordered=True)
 
     def events_after(self, after: int, limit: int) -> list[Recorded]:
         """A page of the journal, for live events that a reader missed."""

@@ -269,8 +269,8 @@ def test_a_script_of_option_lines_is_not_read_to_its_end(
                 read += 1
                 yield line
 
-    commands_pattern = commands._OPTION_LINES
-    monkeypatch.setattr(commands, "_OPTION_LINES", Pattern())
+    commands_pattern = commands.OPTION_LINES
+    monkeypatch.setattr(commands, "OPTION_LINES", Pattern())
     (tmp_path / "long.sh").write_bytes(b"#!/bin/sh\n" + b"#A \n" * 1_000_000)
     assert far("sbatch long.sh") == (None, "", "")
     assert 0 < read <= commands.MOST_WORDS

@@ -110,6 +110,9 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/v1/accounting/shares"): ("usage",),
     ("GET", "/v1/reservations"): ("reservation",),
     ("GET", "/v1/nodes"): ("node",),
+    ("GET", "/v1/nodes/n1/events"): NOTHING,
+    ("GET", "/v1/history?nodes=n1"): ("job",),
+    ("GET", f"/v1/services/{SERVICE}/traffic"): NOTHING,
     ("GET", "/v1/partitions"): ("partition",),
     ("GET", "/v1/pods/ns/pod/why"): NOTHING,
     ("GET", "/v1/ping"): ("node",),
@@ -151,7 +154,7 @@ OWN = (
     f"/v1/services/{SERVICE}/keys",
 )
 """Reading routes that answer the owner and administrators alone, whatever is private."""
-WHOLE = ("/v1/snapshot", "/v1/events?after=0")
+WHOLE = ("/v1/audit", "/v1/snapshot", "/v1/events?after=0")
 """Reading routes with everything in them: looked at below."""
 VERBS = ("cancel", "signal", "hold", "release", "requeue", "checkpoint", "suspend", "resume", "complete", "update")
 CHANGES: dict[str, dict[str, Any]] = {
@@ -180,6 +183,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     f"/v1/services/{SERVICE}/restart": {},
     f"/v1/services/{SERVICE}/rollback": {},
     f"/v1/services/{SERVICE}/promote": {},
+    f"/v1/services/{SERVICE}/canary": {"percent": 5},
+    f"/v1/services/{SERVICE}/try": {},
+    "/v1/whatif": {},
+    "/v1/explain": {"script": "#!/bin/sh\ntrue\n"},
     f"/v1/services/{SERVICE}/keys": {},
     f"/v1/services/{SERVICE}/keys/abcd/revoke": {},
     f"/v1/jobs/{RUNNING}/steps": {"spec": {}},

@@ -178,10 +178,18 @@ def test_a_canary_waits_for_a_word(api: Running, client: Any) -> None:
     ready(api)
     assert (service.state, service.record()["serving"]) == ("CANARY", 1)
     assert [each["canary_percent"] for each in service.record()["revisions"]] == [None, 10]
+    assert [each["canary_percent"] for each in service.canary(35)["revisions"]] == [None, 35]
+    seq = api.cluster.state.seq
+    service.canary(35)
+    assert api.cluster.state.seq == seq, "it has that part already"
+    with pytest.raises(ApiError, match="between 1% and 99%"):
+        service.canary(100)
     assert service.promote()["revision"] == 2
     with pytest.raises(ApiError, match="Nothing to promote") as refused:
         service.promote()
     assert refused.value.status == 409
+    with pytest.raises(ApiError, match="has no canary"):
+        service.canary(20)
 
 
 def test_what_a_new_revision_ends_is_said(api: Running, client: Any) -> None:
@@ -317,6 +325,7 @@ def test_a_service_is_its_owners_and_nobody_elses_to_change(api: Running) -> Non
     assert (status, said["error"]["code"]) == (403, "ESLURM_ACCESS_DENIED")
     assert said["error"]["hint"] == f"service chat is {ANN}'s"
     for path, body in (("scale", {"replicas": 0}), ("stop", {}), ("restart", {}), ("rollback", {}), ("promote", {}),
+                       ("canary", {"percent": 5}),
                        ("keys", {}), ("keys/x/revoke", {})):  # fmt: skip
         assert ask(api, "POST", f"/v1/services/chat/{path}", BOB, body)[0] == 403
     for path in ("keys", "events", "logs"):

@@ -349,6 +349,7 @@ def test_logs_of_all_replicas_and_of_one_that_crashed(
         (["rollback", "chat"], "rollback", {"to": None}),
         (["rollback", "chat", "2"], "rollback", {"to": 2}),
         (["promote", "chat"], "promote", {}),
+        (["canary", "chat", "25%"], "canary", {"percent": 25}),
     ],
 )
 def test_a_verb_is_a_request(
@@ -361,7 +362,15 @@ def test_a_verb_is_a_request(
 
 
 @pytest.mark.parametrize(
-    "words", [["scale", "chat", "1.5"], ["scale", "chat", "many"], ["show", "../etc"], ["show", "a b"], ["show", "v1"]]
+    "words",
+    [
+        ["scale", "chat", "1.5"],
+        ["scale", "chat", "many"],
+        ["show", "../etc"],
+        ["show", "a b"],
+        ["show", "v1"],
+        ["canary", "chat", "most"],
+    ],
 )
 def test_words_that_make_no_sense_ask_for_nothing(daemon: FakeDaemon, words: list[str]) -> None:
     assert service.main(words) != 0
@@ -404,7 +413,7 @@ def test_every_event_has_its_words() -> None:
     unworded = []
     for kind in SERVICE_EVENTS:
         data = {"number": 1, "by": "ann", "wanted": 2, "why": "so", "key": {"id": "k"}, "key_id": "k", "replica": 1,
-                "revision": 1, "job_id": 3, "port": 4, "health": "ready",
+                "percent": 9, "revision": 1, "job_id": 3, "port": 4, "health": "ready",
                 "back_off": {"why": "x", "since": 1.0, "until": 2.0}}  # fmt: skip
         line = event_line({"at": NOW, "kind": kind.__name__, "data": data}, lambda _: "then")
         if line == f"then  {kind.__name__}":

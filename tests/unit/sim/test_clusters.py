@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from bireme.sim.clusters import BadClusterError, read_cluster, with_keys
+from bireme.sim.clusters import read_cluster
 from bireme.sim.policies import PredictedShortestFirst, UnknownPolicyError, find_policy
 from bireme.sim.workloads.trace import TraceJob
+from bireme.slurm.conf.altered import BadClusterError, with_keys
 from bireme.slurm.conf.diagnostics import ConfigurationError
 
 

@@ -9,8 +9,9 @@ from bireme.core.model import events as e
 from bireme.core.model.jobs import ArrayTask, Owner, Pending, Running
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.sightings import Sighting
-from bireme.sim.whatif import BadChangeError, Change, Outcome, what_if
+from bireme.sim.whatif import Change, Outcome, what_if
 from bireme.sim.workloads.trace import TraceJob, Workload
+from bireme.slurm.conf.altered import BadChangeError
 from bireme.slurm.conf.diagnostics import ConfigurationError
 from bireme.store.planning_input import encode_input
 from bireme.testing.scenario import Scenario

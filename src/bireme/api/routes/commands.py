@@ -80,7 +80,7 @@ MOST_NUMBERED = 20_000
 _LOOK_S = 0.25
 """Between two looks at whether a command that waits may go on."""
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)")
-_OPTION_LINES = re.compile(rb"^#[A-Z]+ .*", re.MULTILINE)
+OPTION_LINES = re.compile(rb"^#[A-Z]+ .*", re.MULTILINE)
 
 
 @routes.post(
@@ -190,12 +190,12 @@ class Errand:
         read = ("SLURM_", f"{self.command.upper()}_")
         words = [*self.argv, *(value for name, value in self.environment.items() if name.startswith(read))]
         scripts = [content for content in self._files.values() if isinstance(content, bytes)]
-        lines = (line[0].decode("latin-1") for script in scripts for line in _OPTION_LINES.finditer(script))
+        lines = (line[0].decode("latin-1") for script in scripts for line in OPTION_LINES.finditer(script))
         size = numbered = 0
         for word in chain(words, lines):
             size += len(word)
             self.keep_small(size, MOST_WORDS)
-            numbered += sum(max(0, _bounded(last) - _bounded(first)) for first, last in _RANGE.findall(word))
+            numbered += numbers_in(word)
         self.keep_small(numbered, MOST_NUMBERED)
         if self.environment.get("TZ") != os.environ.get("TZ"):
             raise NearError
@@ -470,6 +470,11 @@ class Asked:
         self.too_much = self.too_much or self._size > MOST_ANSWER
         if not self.too_much:
             self._pieces.append(piece)
+
+
+def numbers_in(word: str) -> int:
+    """How many tasks or hosts the ranges in it may stand for."""
+    return sum(max(0, _bounded(last) - _bounded(first)) for first, last in _RANGE.findall(word))
 
 
 def _bounded(digits: str) -> int:

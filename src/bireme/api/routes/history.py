@@ -10,12 +10,15 @@ from starlette.responses import Response
 
 from bireme.api import listing
 from bireme.api.answers import Recipe
+from bireme.api.problems import ProblemError
 from bireme.api.reported import add_measured
 from bireme.api.routing import Context, Routes, fields_of, flag, is_id, number, words
 from bireme.api.serving.slices import as_of_now, slices_of
 from bireme.api.targets import NamedJobs, named_jobs
 from bireme.core.model.jobs import Finished
 from bireme.ports import HistoryQuery
+from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.hostlist import expand
 from bireme.slurm.records.many import Records
 
 routes = Routes("history")
@@ -38,6 +41,7 @@ _BEING_WRITTEN_S = 10.0
     partition="Partitions.",
     state="States in Slurm's words.",
     name="Job names.",
+    nodes="Jobs that had one of these nodes, as a hostlist: n[1-4].",
     job="Job ids as people write them: 1,2_3,4_[1-3].",
     steps="1: with the steps of each job, under `steps`.",
     duplicates="1: also the earlier runs of requeued jobs.",
@@ -52,8 +56,11 @@ async def history(api: Context, request: Request) -> Response:
     named = named_jobs(request.query_params.get("job", ""))
     query, fields = _query(request, named), fields_of(request)
     measured = query.with_steps and flag(request, "measured")
-    read = () if measured or not fields else (*fields, *_READ)
+    nodes = _nodes(request)
+    read = () if measured or not fields else (*fields, *_READ, "node_list")
     records, damaged = await runs_told(api, request, query, named, read)
+    if nodes:
+        records = [record for record in records if _had(record, nodes)]
     if measured:
         await add_measured(api, request, records)
     kept = {*fields, "steps"} if query.with_steps else set(fields)
@@ -67,6 +74,20 @@ async def history(api: Context, request: Request) -> Response:
         return {"now": api.now(), **({"damaged": _some(damaged)} if damaged else {})}
 
     return await api.in_slices(request, Recipe("jobs", lambda: records, shown, beside))
+
+
+def _nodes(request: Request) -> frozenset[str]:
+    text = request.query_params.get("nodes", "")
+    try:
+        return frozenset(expand(text)) if text else frozenset()
+    except SlurmSyntaxError as error:
+        raise ProblemError(400, f"nodes={text[:80]!r}: {error}") from error
+
+
+def _had(record: dict[str, Any], nodes: frozenset[str]) -> bool:
+    """Whether it ran on one of them."""
+    had = record.get("node_list") or ""
+    return had in nodes or (("[" in had or "," in had) and not nodes.isdisjoint(expand(had)))
 
 
 async def runs_told(

@@ -73,7 +73,7 @@ async def list_services(api: Context, request: Request) -> Response:
 @routes.get("/v1/services/{service}")
 async def show_service(api: Context, request: Request) -> Response:
     """Show a service: where it is, how many replicas it has and why, its revisions, and what went wrong of late."""
-    return answer({"service": _record(api, _seen(api, request)), "now": api.now()})
+    return answer({"service": _record(api, seen_service(api, request)), "now": api.now()})
 
 
 @routes.get("/v1/services/{service}/logs")
@@ -124,7 +124,7 @@ async def _story(api: Context, request: Request) -> Sequence[Recorded]:
     if not caller.admin:
         story = _since_it_is_his(story, caller)
     if not story:
-        _own(api, request)
+        own_service(api, request)
         raise _unknown(api, caller, name)
     return story
 
@@ -163,7 +163,7 @@ async def wait_for_service(api: Context, request: Request) -> Response:
     if until not in ("ready", "settled", "gone"):
         raise ProblemError(400, f"until={until[:40]!r}: use ready, settled or gone")
     if until != "gone":
-        _seen(api, request)
+        seen_service(api, request)
     of = int(number(request, "revision", 0.0))
     deadline = asyncio.get_running_loop().time() + min(number(request, "timeout", 60.0), LONGEST_WAIT_S)
     while True:
@@ -197,7 +197,8 @@ def _sees(api: Context, caller: Caller, service: Service) -> bool:
     return api.sees(caller, service.owner.uid, service.target.spec.job.account)
 
 
-def _seen(api: Context, request: Request) -> Service:
+def seen_service(api: Context, request: Request) -> Service:
+    """The one that is named, if the caller may know of it."""
     caller, name = api.caller(request), request.path_params["service"]
     service = api.cluster.state.services.get(name)
     if service is None or not _sees(api, caller, service):
@@ -205,8 +206,9 @@ def _seen(api: Context, request: Request) -> Service:
     return service
 
 
-def _own(api: Context, request: Request) -> Service:
-    service = _seen(api, request)
+def own_service(api: Context, request: Request) -> Service:
+    """The one that is named, if the caller may change it."""
+    service = seen_service(api, request)
     if not api.caller(request).may_change(service.owner.uid):
         raise Refusal(Why.ACCESS_DENIED, f"service {service.name} is {service.owner.user}'s")
     return service
@@ -334,7 +336,7 @@ def _is_elsewhere(api: Context, spec: ServiceSpec) -> bool:
 
 
 async def _change(api: Context, request: Request, ask: Ask) -> Response:
-    service, caller = _own(api, request), api.caller(request)
+    service, caller = own_service(api, request), api.caller(request)
     name, under_way = service.name, _under_way(service)
     await api.cluster.do(api.cause(request), lambda state, now: ask(state, caller, name, now), own=True)
     left = api.cluster.state.services.get(name)
@@ -381,13 +383,22 @@ async def promote_service(api: Context, request: Request) -> Response:
     return await _change(api, request, lambda state, caller, name, _: requests.promote(state, caller, name))
 
 
+@routes.post("/v1/services/{service}/canary", body="`percent`: the part of the requests that it gets, 1 to 99.")
+async def shift_canary(api: Context, request: Request) -> Response:
+    """Give the canary another part of the requests; its replicas follow."""
+    percent = (await api.body(request)).get("percent")
+    if not isinstance(percent, int) or isinstance(percent, bool):
+        raise ProblemError(400, "percent: expected a whole number")
+    return await _change(api, request, lambda state, caller, name, _: requests.shift(state, caller, name, percent))
+
+
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
 @routes.get("/v1/services/{service}/keys")
 async def list_keys(api: Context, request: Request) -> Response:
     """List a service's keys: their names, limits and makers. Only for the owner and operators."""
-    return answer({"keys": [key_record(key) for key in _own(api, request).keys.values()]})
+    return answer({"keys": [key_record(key) for key in own_service(api, request).keys.values()]})
 
 
 @routes.post(
@@ -408,7 +419,7 @@ async def add_key(api: Context, request: Request) -> Response:
         requests_per_minute=_limit(body, "requests_per_minute"),
         max_concurrency=_limit(body, "max_concurrency"),
     )
-    service, caller = _own(api, request), api.caller(request)
+    service, caller = own_service(api, request), api.caller(request)
     name = service.name
     await api.cluster.do(
         api.cause(request), lambda state, now: requests.add_key(state, caller, name, key, now), own=True

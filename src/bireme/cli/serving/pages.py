@@ -198,6 +198,9 @@ _EVENTS: dict[str, Callable[[Record], str]] = {
     "ServiceKeyAdded": lambda said: f"key {said['key']['id']} was made by {said['key'].get('made_by', '?')}",
     "ServiceKeyRevoked": lambda said: f"key {said['key_id']} was revoked by {said['by']}",
     "RevisionChosen": lambda said: f"revision {said['number']} was chosen by {said['by']}",
+    "RevisionShifted": lambda said: (
+        f"revision {said['number']} has {said['percent']}% of the requests, by {said['by']}"
+    ),
     "RevisionSettled": lambda said: f"revision {said['number']} serves",
     "RevisionRetired": lambda said: f"revision {said['number']} is retired",
     "RevisionFailed": lambda said: f"revision {said['number']} was given up: {said['why']}",

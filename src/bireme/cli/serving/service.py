@@ -1,4 +1,4 @@
-"""bireme service show|scale|stop|restart|rollback|promote|logs|events|key NAME: one service.
+"""bireme service show|scale|stop|restart|rollback|promote|canary|logs|events|key NAME: one service.
 
 The daemon answers with records; here they become text (`pages`) or JSON as they came. Files of replicas' output are
 read in this process, with the rights of who asks.
@@ -33,6 +33,7 @@ _VERBS = """\
   restart NAME           replace all replicas, as an update would
   rollback NAME [N]      give up an update or a canary; or go back to an earlier revision
   promote NAME           let the canary take over
+  canary NAME N%         give the canary another part of the requests
   stop NAME              its replicas finish their requests and end; then it is gone
   logs NAME              the output of its replicas
   events NAME            what happened to it, also after it is gone
@@ -90,6 +91,8 @@ def _parser() -> argparse.ArgumentParser:
     back = add("rollback", _rollback, "Give up an update or a canary; or go back to an earlier revision.")
     back.add_argument("revision", nargs="?", type=int, metavar="N", help="default: the one that served before")
     back.add_argument("--wait", action="store_true", help="stay until it is ready")
+    shift = add("canary", _shift, "Give the canary another part of the requests; its replicas follow.")
+    shift.add_argument("percent", metavar="N%", help="between 1%% and 99%%")
     stop = add("stop", _stop, "End it: its replicas finish their requests and end, then it is gone.")
     stop.add_argument("--wait", action="store_true", help="stay until it is gone")
     about = "The output of its replicas, each under its own heading; where it has none, of the last one that ended."
@@ -186,6 +189,14 @@ def _plainly(verb: str) -> Callable[[Transport, argparse.Namespace], int]:
 def _rollback(transport: Transport, given: argparse.Namespace) -> int:
     path = path_of("services", given.service, "rollback")
     return _changed(transport, given, transport.post(path, {"to": given.revision}))
+
+
+def _shift(transport: Transport, given: argparse.Namespace) -> int:
+    digits = given.percent.removesuffix("%")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 4):
+        raise CommandFailure(f"{given.percent[:40]!r} is no part of the requests: say 10%")
+    answer = transport.post(path_of("services", given.service, "canary"), {"percent": int(digits)})
+    return _told(answer, given.service)
 
 
 def _changed(transport: Transport, given: argparse.Namespace, answer: Record) -> int:

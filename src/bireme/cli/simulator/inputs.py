@@ -13,11 +13,12 @@ from bireme.cli.connection import make_transport
 from bireme.cli.simulator.set_keys import add_set, keys_of
 from bireme.commands.voice import CommandFailure
 from bireme.core.model.cluster import ClusterConfig
-from bireme.sim.clusters import read_cluster, with_keys
+from bireme.sim.clusters import read_cluster
 from bireme.sim.replay import Options
 from bireme.sim.specs import LimitOf, limit_rule
 from bireme.sim.workloads.reading import read_workload, workload_of_history
 from bireme.sim.workloads.trace import TraceJob, Workload
+from bireme.slurm.conf.altered import with_keys
 
 HISTORY = "history"
 AS_CONFIGURED = "as-configured"

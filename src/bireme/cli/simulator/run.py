@@ -30,7 +30,6 @@ from bireme.cli.simulator.inputs import (
     workload_of,
 )
 from bireme.commands.voice import CommandFailure, Voice, run_command
-from bireme.sim.clusters import BadClusterError
 from bireme.sim.compare import MEASURES, Case, Compared, compare
 from bireme.sim.metrics import Report, Watts, measure
 from bireme.sim.policies import POLICIES, SimPolicy, UnknownPolicyError, find_policy
@@ -41,6 +40,7 @@ from bireme.sim.report.words import duration, measured, number, percent
 from bireme.sim.workloads.described import BadDescriptionError
 from bireme.sim.workloads.generator import BadGeneratorError
 from bireme.sim.workloads.trace import BadTraceError, Workload
+from bireme.slurm.conf.altered import BadClusterError
 
 FAILURES = (BadTraceError, BadGeneratorError, BadDescriptionError, BadClusterError, UnknownPolicyError)
 

@@ -19,11 +19,11 @@ from bireme.commands.sbatch import read_named_script
 from bireme.commands.submitting.caller import submit_context
 from bireme.commands.voice import CommandFailure, run_command
 from bireme.core.model.jobs import JobSpec
-from bireme.sim.clusters import BadClusterError
 from bireme.sim.report.words import duration, percent
-from bireme.sim.whatif import BadChangeError, Change, Outcome, Waiter, what_if
+from bireme.sim.whatif import Change, Outcome, Waiter, what_if
 from bireme.sim.workloads.reading import workload_of_history
 from bireme.sim.workloads.trace import BadTraceError, Workload
+from bireme.slurm.conf.altered import BadChangeError, BadClusterError
 from bireme.slurm.options.batch import read_batch
 from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.layers import peek

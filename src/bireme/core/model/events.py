@@ -54,6 +54,7 @@ from bireme.core.model.serving.events import RevisionChosen as RevisionChosen
 from bireme.core.model.serving.events import RevisionFailed as RevisionFailed
 from bireme.core.model.serving.events import RevisionRetired as RevisionRetired
 from bireme.core.model.serving.events import RevisionSettled as RevisionSettled
+from bireme.core.model.serving.events import RevisionShifted as RevisionShifted
 from bireme.core.model.serving.events import ServiceDeployed as ServiceDeployed
 from bireme.core.model.serving.events import ServiceEvent
 from bireme.core.model.serving.events import ServiceKeyAdded as ServiceKeyAdded

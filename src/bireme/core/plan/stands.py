@@ -95,6 +95,7 @@ STANDS: dict[type[e.Event], Stand] = {
             e.ServiceStopping,
             e.ServiceRemoved,
             e.RevisionChosen,
+            e.RevisionShifted,
             e.RevisionSettled,
             e.RevisionRetired,
             e.RevisionFailed,

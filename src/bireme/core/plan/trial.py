@@ -1,17 +1,20 @@
-"""What if: jobs that ask for something else, or are not submitted yet, planned in a copy of the queue.
+"""What if: jobs that ask for something else, or are not submitted yet, planned in a copy of the queue; and all of it.
 
 `bireme why` checks each of its suggestions like this, and `sbatch --test-only` gets its answer from here. The pass is
 the planner's own, over the jobs that stand before the ones in question: what stands behind them cannot change what
-they get. Nothing of the state is changed. Invariant: an unchanged job gets what the next full pass would give it.
+they get. `POST /v1/whatif` has the whole queue planned (`foresee`), once as it is and once for another cluster, with
+room for more slots than the planner keeps between two passes. Nothing of the state is changed.
+Invariant: an unchanged job gets what the next full pass would give it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bireme.core.calendar.booking import Booking
 from bireme.core.model.jobs import Job
+from bireme.core.model.reasons import Reason
 from bireme.core.model.resources import NodeShare
 from bireme.core.plan.decisions import Plan, Preempt, Resume, Start, StartGang
 from bireme.core.plan.planner import plan
@@ -21,6 +24,8 @@ from bireme.core.priority.order import rank
 from bireme.core.state.state import State, Verdict
 
 EVERY_START = 1_000_000
+SLOTS = 2_000
+"""Of the whole queue so many jobs get a slot: what stands further behind is told to wait without a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +111,32 @@ def _partition_of(state: State, job: Job, shares: Sequence[NodeShare]) -> str:
     nodes = {share.node for share in shares}
     known = (state.partitions[name] for name in job.spec.partitions if name in state.partitions)
     return next((each.name for each in known if nodes <= set(each.nodes)), "")
+
+
+# -- the whole queue -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """When each waiting job starts, now or in a slot, by its record; of an array its next task."""
+
+    starts: Mapping[int, float]
+    reasons: Mapping[int, tuple[Reason, ...]]
+    """Of those without a start."""
+
+
+def foresee(state: State, now: float) -> Foreseen:
+    """The whole queue as one pass sees it, if all jobs run for as long as they may."""
+    policy = state.config.settings.policy
+    wide = replace(policy, starts_max=EVERY_START, bookings_max=max(policy.bookings_max, SLOTS))
+    passed = plan(Snapshot(state, wide, now))
+    starts = {job_id: slots[0].begin for job_id, slots in passed.outlook.bookings.items() if slots}
+    for decision in passed.starts:
+        if isinstance(decision, Preempt):
+            starts.setdefault(decision.for_job, now)  # as soon as its victims have ended
+        elif not isinstance(decision, Resume):
+            for start in decision.starts if isinstance(decision, StartGang) else (decision,):
+                starts[start.job_id] = now
+    waiting, verdicts = state.pending, passed.verdicts
+    without = {each: verdicts[each].reasons for each in waiting if each not in starts and each in verdicts}
+    return Foreseen({each: at for each, at in starts.items() if each in waiting}, without)

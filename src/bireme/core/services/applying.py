@@ -112,6 +112,15 @@ def revision_chosen(state: State, event: e.RevisionChosen, at: float) -> Sequenc
     return NOTHING
 
 
+def revision_shifted(state: State, event: e.RevisionShifted, at: float) -> Sequence[c.Command]:
+    """Its replicas follow its part of the requests (`reconciling`)."""
+    service = state.services[event.name]
+    shifted = service.revisions[event.number]
+    updating = replace(shifted.spec.updating, canary_percent=event.percent)
+    service.revisions[event.number] = replace(shifted, spec=replace(shifted.spec, updating=updating))
+    return NOTHING
+
+
 def revision_settled(state: State, event: e.RevisionSettled, at: float) -> Sequence[c.Command]:
     service = state.services[event.name]
     settled = service.revisions[event.number]

@@ -159,6 +159,7 @@ _OF_SERVICES: tuple[type[e.Event], ...] = (
 )
 _OF_REVISIONS: tuple[type[e.Event], ...] = (
     e.RevisionChosen,
+    e.RevisionShifted,
     e.RevisionSettled,
     e.RevisionRetired,
     e.RevisionFailed,
@@ -219,6 +220,7 @@ REVISIONS = Kind(
     life=REVISION,
     applies={
         e.RevisionChosen: applying.revision_chosen,
+        e.RevisionShifted: applying.revision_shifted,
         e.RevisionSettled: applying.revision_settled,
         e.RevisionRetired: applying.revision_retired,
         e.RevisionFailed: applying.revision_failed,

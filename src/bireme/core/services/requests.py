@@ -1,4 +1,4 @@
-"""What people ask of services: deploy, scale, stop, restart, roll back, promote, and keys.
+"""What people ask of services: deploy, scale, stop, restart, roll back, promote, shift a canary, and keys.
 
 Each function checks the caller's right and returns events, or raises Refusal. What follows from a wish (which replicas
 start and end) is decided by `reconciling`, in the same turn. Invariant: a service is its owner's and the operators'.
@@ -302,12 +302,26 @@ def _no_such(service: Service, number: int | None) -> Refusal:
 def promote(state: State, caller: Caller, name: str) -> list[e.Event]:
     """The canary takes the place of the revision that serves."""
     service = owned(state, caller, name)
+    return [e.RevisionChosen(name, _canary(service).number, caller.user)]
+
+
+def shift(state: State, caller: Caller, name: str, percent: int) -> list[e.Event]:
+    """The canary gets another part of the requests, and of the replicas."""
+    service = owned(state, caller, name)
+    canary = _canary(service)
+    if not 1 <= percent <= 99:
+        hint = f"{percent}% is no part for a canary: between 1% and 99%, or promote it, or roll it back"
+        raise Refusal(Why.INVALID_SERVICE_SPEC, hint)
+    same = canary.spec.updating.canary_percent == percent
+    return [] if same else [e.RevisionShifted(name, canary.number, percent, caller.user)]
+
+
+def _canary(service: Service) -> Revision:
     canary = service.in_phase(RevisionLife.CANARY)
     if canary is None:
-        raise Refusal(
-            Why.NOTHING_TO_PROMOTE, f"service {name} has no canary: bireme serve SCRIPT --canary 10% makes one"
-        )
-    return [e.RevisionChosen(name, canary.number, caller.user)]
+        hint = f"service {service.name} has no canary: bireme serve SCRIPT --canary 10% makes one"
+        raise Refusal(Why.NOTHING_TO_PROMOTE, hint)
+    return canary
 
 
 # -- keys ------------------------------------------------------------------------------------------------------------

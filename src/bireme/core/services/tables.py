@@ -35,6 +35,7 @@ _REVISION: Rows = {
     (_ROLLING, e.RevisionBackedOff): (_ROLLING,),
     (_ROLLING, e.ReplicaAdded): (_ROLLING,),
     (_CANARY, e.RevisionChosen): (_ROLLING,),
+    (_CANARY, e.RevisionShifted): (_CANARY,),
     (_CANARY, e.RevisionFailed): (_FAILED,),
     (_CANARY, e.RevisionRetired): (_RETIRED,),
     (_CANARY, e.RevisionBackedOff): (_CANARY,),

@@ -14,6 +14,7 @@ from bireme.core.model.observations import ReplicaDrained, ReplicaWithdrawn
 from bireme.daemon.router.link import RouterLink, summary, url_of
 from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.router.table import draining_replicas, replica_named, services_of
+from bireme.daemon.router.traffic import Traffic
 from bireme.daemon.service_news import ServiceNews
 from bireme.router import messages
 from bireme.runtime.service import Runtime
@@ -37,6 +38,7 @@ class RouterSteward:
     def __init__(self, runtime: Runtime, news: ServiceNews, plan: Callable[[], RouterPlan], version: str) -> None:
         self._runtime, self._news = runtime, news
         self.keeper: LoadKeeper | None = None
+        self.traffic = Traffic(runtime.clock.now)
         self._link = RouterLink(plan, self._services, self, f"bireme {version}")
         self._leaves: list[Callable[[], None]] = []
 
@@ -91,6 +93,7 @@ class RouterSteward:
             self._runtime.report([ReplicaWithdrawn(*key, now) for key in gone])
 
     def load(self, load: messages.Load) -> None:
+        self.traffic.load(load)
         if self.keeper is not None:
             self.keeper.load(load)
 

@@ -31,7 +31,6 @@ from bireme.engines.simulated.clock import VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
 from bireme.ports import Journal
 from bireme.runtime.kernel import Decide
-from bireme.sim.clusters import with_keys
 from bireme.sim.metrics import capacity
 from bireme.sim.policies import SimPolicy
 from bireme.sim.recorder import gpus_of
@@ -43,6 +42,7 @@ from bireme.sim.serving.training import Habits, Toll, Training, toll_of
 from bireme.sim.specs import LimitOf, SpecMaker, account_book, limit_of
 from bireme.sim.workloads.trace import Problem, TraceJob, Workload
 from bireme.sim.world import World, no_rows
+from bireme.slurm.conf.altered import with_keys
 
 SETTLING_S = 60.0
 """A service is deployed so much earlier than its replicas need to load: those that are not wanted yet go again."""

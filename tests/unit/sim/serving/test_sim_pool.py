@@ -10,7 +10,7 @@ import pytest
 from bireme.core.model.jobs import JobSpec, Owner, ResourceRequest
 from bireme.core.model.serving.scaling import Scaling
 from bireme.core.model.serving.services import Routing, ServiceSpec
-from bireme.sim.clusters import read_cluster, with_keys
+from bireme.sim.clusters import read_cluster
 from bireme.sim.policies import find_policy
 from bireme.sim.serving.model import Conditions, Unsimulated
 from bireme.sim.serving.pool import PoolOutcome, Setup, simulate_in_pool
@@ -19,6 +19,7 @@ from bireme.sim.serving.training import Habits, Toll
 from bireme.sim.specs import ladder_limit
 from bireme.sim.workloads.reading import read_workload
 from bireme.sim.workloads.trace import BadTraceError, TraceJob, Workload
+from bireme.slurm.conf.altered import with_keys
 from bireme.slurm.gres import parse_gpus
 
 BEGINS = Conditions(load_s=60.0, begins_at=1_800_000_000.0 // 86_400 * 86_400)

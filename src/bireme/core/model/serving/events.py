@@ -75,6 +75,16 @@ class RevisionChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class RevisionShifted:
+    """Somebody gave the canary another part of the requests."""
+
+    name: str
+    number: int
+    percent: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class RevisionSettled:
     """All its replicas are ready, and no other revision has any: it is the one that serves."""
 
@@ -186,6 +196,7 @@ ServiceEvent = (
     | ServiceKeyAdded
     | ServiceKeyRevoked
     | RevisionChosen
+    | RevisionShifted
     | RevisionSettled
     | RevisionRetired
     | RevisionFailed
