@@ -296,7 +296,7 @@ class Daemon:
             return [Run.of_record(record) for record in records if record.get("start_time") is not None]
 
         can = runtime.engine.capabilities
-        naming = Naming(lambda: runtime.state, store, numbered=can.queue is not None, pods=can.pods)
+        naming = Naming(lambda: runtime.state, store, queue=can.queue, pods=can.pods)
         socket_path = self._paths.telemetry_socket
         return Station(runtime, open_series, interval_s, socket_path, plan, outside, naming, past, node_metrics)
 

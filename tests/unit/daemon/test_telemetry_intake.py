@@ -7,6 +7,7 @@ import math
 import pytest
 
 from bireme.core.telemetry.subjects import Subject
+from bireme.daemon.telemetry.arriving import Came
 from bireme.daemon.telemetry.intake import FRESH_S, Gatherer, newest, take
 from bireme.gather.messages import Frame, Happening, ProtocolError, Round, Value
 from bireme.ports import Sampled
@@ -79,6 +80,27 @@ def test_a_clock_that_is_wrong_puts_nothing_elsewhere(off_s: float) -> None:
         (Subject("node", "n1", "n1"),),
         {"node_clock_offset": 1000 * off_s},
     )
+
+
+def test_a_round_that_waited_to_be_read_is_put_where_it_was_made() -> None:
+    gatherer = Gatherer("g")
+    (sample,), _ = take(gatherer, a_round(1, NOON, gpu_util=[50]), NOON + 30, Came(NOON - 10, NOON + 30).at(NOON, 0.0))
+    assert (sample.at, gatherer.offset_s) == (NOON, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "offset_s", "at"),
+    [
+        (NOON + 1, 0.0, NOON + 1),
+        (NOON + 301, 300.0, NOON + 1),
+        (NOON + 301, 0.0, NOON + 5),
+        (NOON - 301, 0.0, NOON),
+        (0.0, 0.0, NOON + 5),
+    ],
+    ids=["right", "known to be wrong", "set forward", "set back", "does not say"],
+)
+def test_a_message_came_when_it_was_sent_within_what_is_known(sent: float, offset_s: float, at: float) -> None:
+    assert Came(NOON, NOON + 5).at(sent, offset_s) == at
 
 
 def test_a_clock_that_is_a_second_off_is_left_alone() -> None:

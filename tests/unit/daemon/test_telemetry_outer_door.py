@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -45,17 +46,31 @@ class Site:
         self.disk, self.cluster, self.past = Disk(), Cluster(), Past()
         self.node = next(iter(self.cluster.state.nodes))
         self.port = 0
-        self.numbered = True
+        self.numbered, self.behind = True, ""
         self.pods: dict[str, tuple[int, int, str]] = {}
+        self.looks: Counter[str] = Counter()
 
     def start_of_pod(self, uid: str) -> tuple[int, int, str] | None:
+        self.looks[uid] += 1
         return self.pods.get(uid)
+
+    def out_of_date(self, what: str) -> str:
+        """As the queue of another scheduler."""
+        self.looks[what] += 1
+        return self.behind
+
+    async def looked(self, what: str) -> None:
+        """Until it has been looked at twice more: who asks waits for an answer then."""
+        enough = self.looks[what] + 2
+        while self.looks[what] < enough:
+            await asyncio.sleep(0.005)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[OuterDoor]:
         keeper = TelemetryKeeper(self.cluster, lambda: self.disk, lambda: 10.0)  # type: ignore[arg-type,return-value]
         keeper.begin()
-        naming = Naming(lambda: self.cluster.state, self.past, numbered=self.numbered, pods=self)  # type: ignore[arg-type]
+        queue: Any = self if self.numbered else None
+        naming = Naming(lambda: self.cluster.state, self.past, queue=queue, pods=self)  # type: ignore[arg-type]
         door = OuterDoor(self.premises.certificate_file, self.premises.tokens, keeper, naming)
         self.port = await door.begin("127.0.0.1", 0)
         try:
@@ -323,6 +338,47 @@ def test_a_round_waits_for_a_job_that_is_not_known_yet(site: Site, monkeypatch: 
     asyncio.run(story())
     assert first != second
     assert [subject.id for subject in site.subjects] == [f"{second}.1.0.0"]
+
+
+def test_what_a_node_tells_when_it_comes_back_waits_together_and_not_each_by_itself(site: Site) -> None:
+    """Of pods that are nobody's only the first is waited for."""
+    uids = [f"0d1c6b0e-4c8b-4f0a-9d51-3f1f3e1a2b{number:02}" for number in range(20)]
+
+    async def story() -> None:
+        async with site.open():
+            peer = await site.greeted()
+            for no, uid in enumerate(uids, start=1):
+                peer.say(site.a_round(no, late_s=900 - no, ids=[f"pod-{uid}.0.-4.0"]))
+            peer.say(site.a_round(21))
+            await kept_up_to(peer, 21)
+
+    asyncio.run(story())
+    assert [site.looks[uid] for uid in uids[1:]] == [1] * 19
+
+
+def test_while_the_queue_is_not_known_a_job_is_waited_for_and_its_rounds_are_put_where_they_were_made(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outer_door, "_UNKNOWN_S", 0.0)
+    world, began = site.cluster.world, site.cluster.clock.now()
+    site.behind = "the queue of Slurm was not seen yet"
+
+    async def story() -> None:
+        async with site.open():
+            peer = await site.greeted()
+            for no in (1, 2):
+                peer.say(site.a_round(no, late_s=5.0 - no, ids=["1.0.0.0"]))
+            await site.looked("queue")
+            world.wait(40)
+            assert world.submit("train", gpus=1) == 1
+            world.settle()
+            await kept_up_to(peer, 2)
+
+    asyncio.run(story())
+    assert [(sample.at - began, subject.id) for sample in site.disk.samples for subject in sample.subjects] == [
+        (-4.0, "1.1.0.0"),
+        (-3.0, "1.1.0.0"),
+    ]
 
 
 def test_a_round_of_last_month_is_not_kept(site: Site) -> None:

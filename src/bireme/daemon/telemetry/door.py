@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
 
 from bireme.agent.door import peer_uid
 from bireme.agent.messages.protocol import listen_at
+from bireme.daemon.telemetry.arriving import Came, bodies
 from bireme.daemon.telemetry.keeper import TelemetryKeeper
 from bireme.daemon.telemetry.vetting import bounded, check_name
 from bireme.gather import messages as m
@@ -23,7 +23,6 @@ from bireme.gather import messages as m
 log = logging.getLogger("bireme.daemon")
 
 _BACKLOG = 16
-_READ_BYTES = 256 * 1024
 _HELLO_S = 10.0
 _IDS_AT_MOST = 64
 """Gatherers that this machine may have while the daemon runs: each is remembered."""
@@ -64,18 +63,19 @@ class Door:
         try:
             if peer_uid(writer.get_extra_info("socket")) not in (0, os.geteuid()):
                 return
-            messages = bodies(reader, m.FrameSplitter())
+            messages = bodies(reader, m.FrameSplitter(), self._keeper.now)
             async with asyncio.timeout(_HELLO_S):
-                hello = m.read_told(await anext(messages))
+                body, came = await anext(messages)
+            hello = m.read_told(body)
             if not isinstance(hello, m.Hello):
                 raise m.ProtocolError("the first message is not a hello")
             self._recognise(hello)
             gatherer = hello.id
             await self._keeper.writable.wait()
-            await self._greet(hello, writer)
-            async for body in messages:
+            await self._greet(hello, came, writer)
+            async for body, came in messages:
                 async with self._keeper.patience_with(gatherer, body):
-                    await self._keeper.hear(gatherer, partial(_read, body))
+                    await self._keeper.hear(gatherer, partial(_read, body), came)
                 await self._keeper.writable.wait()
         except (m.ProtocolError, TimeoutError, StopAsyncIteration, OSError) as error:
             if str(error):
@@ -96,11 +96,11 @@ class Door:
             raise m.ProtocolError("this machine had too many gatherers; their folder must outlive a restart")
         self._ids.add(hello.id)
 
-    async def _greet(self, hello: m.Hello, writer: asyncio.StreamWriter) -> None:
+    async def _greet(self, hello: m.Hello, came: Came, writer: asyncio.StreamWriter) -> None:
         before = self._speaking.pop(hello.id, None)
         if before is not None:
             before.close()
-        writer.write(m.encode(await self._keeper.greet(hello)))
+        writer.write(m.encode(await self._keeper.greet(hello, came)))
         self._speaking[hello.id] = writer  # only now: the welcome is the first that it hears
 
     def _tell_kept(self, kept: dict[str, int]) -> None:
@@ -111,10 +111,3 @@ class Door:
 
 def _read(body: bytes) -> m.AnyTold:
     return bounded(m.read_told(body))
-
-
-async def bodies(reader: asyncio.StreamReader, splitter: m.FrameSplitter) -> AsyncIterator[bytes]:
-    """Of all messages that come, until the end of the connection. Raises ProtocolError."""
-    while data := await reader.read(_READ_BYTES):
-        for body in splitter.feed(data):
-            yield body

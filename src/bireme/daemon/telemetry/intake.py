@@ -83,11 +83,14 @@ class Gatherer:
         return "/" in self.id
 
 
-def take(gatherer: Gatherer, told: Round, now: float) -> tuple[list[Sampled], list[Happening]]:
-    """What is new in a round: samples to keep, and what happened. `now`: when it came. Raises ProtocolError."""
+def take(
+    gatherer: Gatherer, told: Round, now: float, arrived: float | None = None
+) -> tuple[list[Sampled], list[Happening]]:
+    """What is new in a round: samples to keep, and what happened. `arrived`: when it came, if it waited since then.
+    Raises ProtocolError."""
     if told.no <= gatherer.taken:
         return [], []
-    gatherer.offset_s = _offset(told, now)
+    gatherer.offset_s = clock_offset(told.sent, now if arrived is None else arrived)
     at = told.at - gatherer.offset_s
     subjects = [_subjects(frame) for frame in told.frames]
     samples = [
@@ -101,6 +104,12 @@ def take(gatherer: Gatherer, told: Round, now: float) -> tuple[list[Sampled], li
     gatherer.nodes.update(frame.node for frame in told.frames)
     _forget_the_gone(gatherer, {subject for named in subjects for subject in named})
     return samples, [_put_right(happening, gatherer.offset_s) for happening in told.happenings]
+
+
+def clock_offset(sent: float, arrived: float) -> float:
+    """How far ahead the clock is by which something was sent then; 0 where it is near enough, or does not say."""
+    seen = sent - arrived if sent else 0.0
+    return seen if abs(seen) > CLOCK_TOLERANCE_S else 0.0
 
 
 def passes_over(gatherer: Gatherer, no: int) -> bool:
@@ -144,11 +153,6 @@ def starts_in(samples: Iterable[Sampled]) -> set[tuple[int, int]]:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 16
-
-
-def _offset(told: Round, now: float) -> float:
-    seen = told.sent - now if told.sent else 0.0
-    return seen if abs(seen) > CLOCK_TOLERANCE_S else 0.0
 
 
 def _clock_sample(gatherer: Gatherer, at: float, interval_s: float) -> Sampled:

@@ -27,6 +27,7 @@ from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
 from bireme.core.telemetry.subjects import Subject
 from bireme.core.telemetry.waiting import Waited
 from bireme.daemon.telemetry import intake
+from bireme.daemon.telemetry.arriving import Came
 from bireme.daemon.telemetry.digesting import Digester, Name, Run
 from bireme.daemon.telemetry.intake import Gatherer
 from bireme.daemon.telemetry.ownership import Ownership
@@ -160,9 +161,9 @@ class TelemetryKeeper:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    async def greet(self, hello: m.Hello, most_bytes: int = m.MAX_FRAME_BYTES) -> m.Welcome:
+    async def greet(self, hello: m.Hello, came: Came, most_bytes: int = m.MAX_FRAME_BYTES) -> m.Welcome:
         now = self._cluster.clock.now()
-        kept = await self._aside(lambda: self._gatherer(hello).kept)
+        kept = await self._aside(lambda: self._gatherer(hello, came).kept)
         return m.Welcome(
             kept=kept, interval_s=self.interval_s(), now=now, metrics=self.node_metrics(), most_bytes=most_bytes
         )
@@ -171,10 +172,14 @@ class TelemetryKeeper:
         """The daemon's clock."""
         return self._cluster.clock.now()
 
-    async def hear(self, gatherer_id: str, read: Callable[[], m.AnyTold]) -> None:
+    def arrival(self, gatherer_id: str, told: m.Round, came: Came) -> float:
+        """When a round of a gatherer that was greeted came, by the daemon's clock."""
+        return came.at(told.sent, self._gatherers[gatherer_id].offset_s)
+
+    async def hear(self, gatherer_id: str, read: Callable[[], m.AnyTold], came: Came) -> None:
         """Takes in a message of a gatherer that was greeted; `read` gives it. Raises ProtocolError."""
         now = self._cluster.clock.now()
-        heard = await self._aside(lambda: self._hear(self._gatherers[gatherer_id], read(), now))
+        heard = await self._aside(lambda: self._hear(self._gatherers[gatherer_id], read(), came, now))
         self._digester.heard_of(heard.starts)
         if heard.samples or heard.happenings:
             told = [_happened(each) for each in heard.happenings]
@@ -250,19 +255,20 @@ class TelemetryKeeper:
     async def _aside(self, work: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._writer, work)
 
-    def _gatherer(self, hello: m.Hello) -> Gatherer:
+    def _gatherer(self, hello: m.Hello, came: Came) -> Gatherer:
         found = self._gatherers.setdefault(hello.id, Gatherer(hello.id))
         found.machine = hello.machine
+        found.offset_s = intake.clock_offset(hello.now, came.latest)
         found.taken = max(found.taken, found.kept)
         return found
 
-    def _hear(self, gatherer: Gatherer, told: m.AnyTold, now: float) -> _Heard:
+    def _hear(self, gatherer: Gatherer, told: m.AnyTold, came: Came, now: float) -> _Heard:
         if isinstance(told, m.Devices):
             gatherer.devices = {device.uuid: device for device in told.devices}
             gatherer.slurm_files = tuple(told.slurm_files)
             return _Heard(cards=self._cards(), seen=self._seen())
         if isinstance(told, m.Round) and self.series is not None:
-            samples, happenings = intake.take(gatherer, told, now)
+            samples, happenings = intake.take(gatherer, told, now, self.arrival(gatherer.id, told, came))
             if samples:
                 self._append(self.series, gatherer, told.no, samples)
             self.series.note_happenings([_happened(each) for each in happenings])

@@ -13,7 +13,7 @@ from bireme.core.model.jobs import HOLDING, Finished, Job
 from bireme.core.state.state import State
 from bireme.daemon.telemetry.ownership import since
 from bireme.daemon.telemetry.vetting import Start
-from bireme.ports import Archive, HistoryQuery, KnowsPods, StoreError
+from bireme.ports import Archive, ForeignQueue, HistoryQuery, KnowsPods, StoreError
 from bireme.slurm.errors import SlurmSyntaxError
 from bireme.slurm.hostlist import expand
 
@@ -22,28 +22,38 @@ _EARLY_S = 60.0
 
 
 class Naming:
-    """`state`: as it is now; `pods`: who knows whose a pod is, on Kubernetes. `numbered`: jobs have the numbers that
-    another scheduler gave them, which are then the numbers that its nodes tell."""
+    """`state`: as it is now; `pods`: who knows whose a pod is, on Kubernetes. `queue`: of another scheduler, if one
+    numbers the jobs: its numbers are then those that its nodes tell."""
 
     def __init__(
-        self, state: Callable[[], State], archive: Archive, *, numbered: bool, pods: KnowsPods | None = None
+        self,
+        state: Callable[[], State],
+        archive: Archive,
+        *,
+        queue: ForeignQueue | None = None,
+        pods: KnowsPods | None = None,
     ) -> None:
-        self._state, self._archive, self._numbered, self._pods = state, archive, numbered, pods
+        self._state, self._archive, self._queue, self._pods = state, archive, queue, pods
 
     def knows_node(self, node: str) -> bool:
         return node in self._state().nodes
+
+    def is_behind(self) -> bool:
+        """Whether jobs may have begun or ended that are not known here yet, because nobody could look."""
+        queue = self._queue
+        return queue is not None and bool(queue.out_of_date("queue") or queue.out_of_date("history"))
 
     def running(self, name: str, node: str, at: float) -> Start | None:
         """By the state. None: not that, or it is not known yet."""
         if not name.isdigit():
             found = self._pods.start_of_pod(name.removeprefix("pod-")) if self._pods is not None else None
             return Start(*found[:2]) if found is not None and found[2] == node else None
-        job = self._state().jobs.get(int(name)) if self._numbered else None
+        job = self._state().jobs.get(int(name)) if self._queue is not None else None
         return _start_then(job, node, at) if job is not None else None
 
     def past(self, name: str, node: str, at: float) -> Start | None:
         """By the history, earlier starts of requeued jobs too. Reads the disk."""
-        if not (self._numbered and name.isdigit()):
+        if self._queue is None or not name.isdigit():
             return None
         try:
             records = self._archive.finished(HistoryQuery(jobs=((int(name), None),), duplicates=True))

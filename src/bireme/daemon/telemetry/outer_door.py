@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from bireme.agent.pod.gangway import keep_alive
-from bireme.daemon.telemetry.door import bodies
+from bireme.daemon.telemetry.arriving import Came, bodies
 from bireme.daemon.telemetry.keeper import TelemetryKeeper
 from bireme.daemon.telemetry.naming import Naming
 from bireme.daemon.telemetry.tokens import TokenError, Tokens
@@ -44,6 +44,8 @@ _BYTES_S, _BURST_BYTES = 2 * 1024 * 1024, 16 * 1024 * 1024
 _UNKNOWN_S, _UNKNOWN_POD_S, _LOOK_S = 30.0, 3.0, 0.5
 """How long a round waits for a job of another scheduler's queue to become known, how long for a pod (most are not of
 jobs, and those that are Kubernetes tells at once), and how often either is looked for."""
+_BEHIND_S = 120.0
+"""How long for a job while the other scheduler's queue or history is not known as it is now."""
 _MOST_GIVEN_UP = 50_000
 """More than one round can name (`vetting`)."""
 _NEW_IDS_AT_MOST = 16
@@ -127,14 +129,15 @@ class OuterDoor:
                 async with asyncio.timeout(_HELLO_S):
                     reader, writer = await _encrypted(sock, context)
                     splitter = m.FrameSplitter(_HELLO_BYTES)
-                    messages = bodies(reader, splitter)
-                    hello = m.read_told(await anext(messages))
+                    messages = bodies(reader, splitter, self._keeper.now)
+                    body, came = await anext(messages)
+                hello = m.read_told(body)
                 speaker = self._recognised(hello, writer)
             finally:
                 self._strangers[where] -= 1
                 self._strangers += Counter()  # forgets those that are 0
             splitter.most = _MESSAGE_BYTES
-            await self._hear(speaker, hello, messages)
+            await self._hear(speaker, hello, came, messages)
         except (TokenError, m.ProtocolError) as error:
             log.warning("the node at %s is cut off: %s", where, error)
             if writer is not None:
@@ -173,36 +176,42 @@ class OuterDoor:
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
-    async def _hear(self, speaker: _Speaker, hello: m.AnyTold, messages: AsyncIterator[bytes]) -> None:
+    async def _hear(
+        self, speaker: _Speaker, hello: m.AnyTold, came: Came, messages: AsyncIterator[tuple[bytes, Came]]
+    ) -> None:
         assert isinstance(hello, m.Hello), "it was recognised"
         before = self._speaking.pop(speaker.machine, None)
         if before is not None:
             before.writer.close()
         await self._keeper.writable.wait()
         known_as = msgspec.structs.replace(hello, id=speaker.id, token="")
-        speaker.writer.write(m.encode(await self._keeper.greet(known_as, _MESSAGE_BYTES)))
+        speaker.writer.write(m.encode(await self._keeper.greet(known_as, came, _MESSAGE_BYTES)))
         self._speaking[speaker.machine] = speaker  # only now: the welcome is the first that it hears
         log.info("node %s tells what it measures", speaker.machine)
-        async for body in messages:
+        async for body, came in messages:
             await speaker.wait_its_turn(len(body))
             async with self._keeper.patience_with(speaker.id, body):
-                await self._take_in(speaker, body)
+                await self._take_in(speaker, body, came)
             await self._keeper.writable.wait()
 
-    async def _take_in(self, speaker: _Speaker, body: bytes) -> None:
+    async def _take_in(self, speaker: _Speaker, body: bytes, came: Came) -> None:
         """Raises ProtocolError."""
         told = vetted(await asyncio.to_thread(m.read_told, body), speaker.machine)
         if isinstance(told, m.Round):
-            told = renamed(told, await self._starts(speaker, told))
-        await self._keeper.hear(speaker.id, partial(_as_it_is, told))
+            told = renamed(told, await self._starts(speaker, told, came))
+        await self._keeper.hear(speaker.id, partial(_as_it_is, told), came)
 
-    async def _starts(self, speaker: _Speaker, told: m.Round) -> dict[str, Start]:
-        """What the names in a round stand for; a name that is not known yet is waited for, once."""
-        at = self._keeper.now() - (told.sent - told.at)
+    async def _starts(self, speaker: _Speaker, told: m.Round, came: Came) -> dict[str, Start]:
+        """What the names in a round stand for. A name that is not known yet is waited for, once: from when the round
+        was made, or its node was let in. All that a node tells when it comes back waits together, not each by itself.
+        """
+        at = self._keeper.arrival(speaker.id, told, came) - (told.sent - told.at)
         wanted = names_in(told)
         found: dict[str, Start] = {}
-        began = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        since = max(speaker.came_at, loop.time() - (self._keeper.now() - at))
         while True:
+            waited_s, is_behind = loop.time() - since, self._naming.is_behind()
             for name in wanted - found.keys():
                 if (start := self._naming.running(name, speaker.machine, at)) is not None:
                     found[name] = start
@@ -210,9 +219,8 @@ class OuterDoor:
                 start = await asyncio.to_thread(self._naming.past, name, speaker.machine, at)
                 if start is not None:
                     found[name] = start
-            waited_s = asyncio.get_running_loop().time() - began
             unknown = wanted - found.keys()
-            speaker.give_up({name for name in unknown if waited_s > _patience_s(name)})
+            speaker.give_up({name for name in unknown if waited_s > _patience_s(name, is_behind)})
             if unknown <= speaker.given_up.keys():
                 return found
             await asyncio.sleep(_LOOK_S)
@@ -232,7 +240,8 @@ class _Speaker:
         self.given_up: OrderedDict[str, None] = OrderedDict()
         """Names that were waited for in vain: pods of others, jobs that nobody knows. They are looked up once more in
         every round, but not waited for."""
-        self._burst = _Burst(_BURST_BYTES, asyncio.get_running_loop().time())
+        self.came_at = asyncio.get_running_loop().time()
+        self._burst = _Burst(_BURST_BYTES, self.came_at)
 
     async def wait_its_turn(self, length: int) -> None:
         now = asyncio.get_running_loop().time()
@@ -247,8 +256,10 @@ class _Speaker:
             self.given_up.popitem(last=False)
 
 
-def _patience_s(name: str) -> float:
-    return _UNKNOWN_S if name.isdigit() else _UNKNOWN_POD_S
+def _patience_s(name: str, is_behind: bool) -> float:
+    if not name.isdigit():
+        return _UNKNOWN_POD_S
+    return _BEHIND_S if is_behind else _UNKNOWN_S
 
 
 def _as_it_is(told: m.AnyTold) -> m.AnyTold:

@@ -37,7 +37,8 @@ _PODS = (
         rf"/(?:kubelet-)?kubepods(?:-burstable|-besteffort)?-pod(?P<uid>{_UID})\.slice(?P<rest>{_END}.*)"
     ),
 )
-_CONTAINER = re.compile(rf"{_ABOVE}/k8s\.io/(?P<uid>[0-9a-f]{{64}})(?P<rest>{_END}.*)")
+_CONTAINER = re.compile(rf"(?:{_ABOVE}/k8s\.io|^/\.\.)/(?P<uid>[0-9a-f]{{64}})(?P<rest>{_END}.*)")
+"""Read from inside a container it is the one beside it, and where both are is not said."""
 
 
 @dataclass(frozen=True, slots=True)

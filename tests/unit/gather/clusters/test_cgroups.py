@@ -73,6 +73,10 @@ def test_a_process_of_a_pod(path: str) -> None:
 def test_a_container_is_known_by_its_own_id_where_pods_have_no_cgroups() -> None:
     assert owner_of_path(f"/k8s.io/{CONTAINER}") == OfPod(CONTAINER)
     assert owner_of_path(f"/k8s.io/{CONTAINER}/k8s.io/{'b' * 64}") == OfPod(CONTAINER)
+    assert owner_of_path(f"/../{CONTAINER}") == OfPod(CONTAINER), "as the container beside it sees it"
+    assert owner_of_path(f"/../{CONTAINER}/{'b' * 64}") == OfPod(CONTAINER)
+    assert owner_of_path(f"/../user.slice/{CONTAINER}") is None
+    assert owner_of_path(f"/{CONTAINER}") is None
     assert owner_of_path(f"/user.slice/k8s.io/{CONTAINER}") is None
     assert owner_of_path(f"/k8s.io/{CONTAINER[1:]}") is None
 
