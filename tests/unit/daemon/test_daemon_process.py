@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.kubernetes_cluster.processes import wait_for
+from tests.support.gatherers import end_gatherers_of
 
 from bireme.cli import lifecycle, store
 from bireme.client import transport as transport_module
@@ -36,6 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     place = str(tmp_path / "home")
     yield place
     process.stop(place, ask=lambda: ask_to_end(place))
+    end_gatherers_of(place)
 
 
 def test_it_answers_when_start_returns(home: str) -> None:

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from tests.support.gatherers import gatherers_of
 from tests.support.telemetry_door import Cluster, Peer
 
 from bireme.core.telemetry.subjects import Subject
+from bireme.daemon.paths import Paths
+from bireme.daemon.telemetry.process import GathererPlan
 from bireme.daemon.telemetry.station import Station
 from bireme.gather import messages as m
 from bireme.ports import NewestRound, Sampled
 from bireme.store.series.store import SqliteSeries
 
 
-def station_at(folder: Path, cluster: Cluster) -> Station:
-    """Without a gatherer of its own."""
+def no_gatherer() -> GathererPlan | None:
+    return None
+
+
+def station_at(folder: Path, cluster: Cluster, plan: Callable[[], GathererPlan | None] = no_gatherer) -> Station:
     return Station(
         cluster,
         lambda: SqliteSeries(str(folder / "series.db"), clock=cluster.clock.now),
         lambda: 10.0,
         str(folder / "door"),
-        lambda: None,
+        plan,
         lambda: (str(folder), ""),
         None,  # type: ignore[arg-type]  # nobody calls from outside
         lambda _: (),
@@ -49,6 +56,21 @@ def test_a_gatherer_that_tells_nothing_more_is_told_of(tmp_path: Path) -> None:
         await station.close(end=False)
 
     asyncio.run(story())
+
+
+def test_a_gatherer_that_was_started_a_moment_ago_ends_with_the_jobs(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path))
+    paths.create()
+
+    async def story() -> None:
+        station = station_at(tmp_path, Cluster(), lambda: GathererPlan.of(paths, "here"))
+        await station.begin()
+        while not gatherers_of(paths.home):
+            await asyncio.sleep(0)
+        await station.close(end=True)
+
+    asyncio.run(story())
+    assert gatherers_of(paths.home) == []
 
 
 def test_nodes_that_told_before_a_restart_are_expected_after_it(tmp_path: Path) -> None:

@@ -96,6 +96,16 @@ def end(folder: str, *, patience_s: float = _END_S) -> int | None:
     return pid
 
 
+def end_new(started: subprocess.Popen[bytes]) -> None:
+    """Ends one that `start` gave, whether or not it has taken its lock by now."""
+    started.terminate()
+    try:
+        started.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        started.kill()
+        started.wait()
+
+
 def _signal(folder: str, pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
         if pid_of(folder) == pid:

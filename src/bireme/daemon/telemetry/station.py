@@ -82,6 +82,8 @@ class Station:
         plan = self._plan()
         if end and plan is not None:
             await asyncio.to_thread(process.end, plan.folder)
+            if self._started is not None:  # perhaps a moment ago: it is not known by its lock then
+                await asyncio.to_thread(process.end_new, self._started)
         await self._outside.close()
         await self._door.close()
         await self.keeper.close()
