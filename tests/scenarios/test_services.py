@@ -15,6 +15,7 @@ from bireme.core.model.resources import ExitStatus
 from bireme.core.model.serving.reasons import ServiceReason, service_reason
 from bireme.core.model.serving.reasons import ServiceReasonKind as K
 from bireme.core.services import requests as services
+from bireme.core.services.awaited import Awaited, awaited
 from bireme.core.services.wording import service_sentence
 from bireme.testing.scenario import Scenario
 
@@ -386,6 +387,9 @@ def test_whoever_sits_on_all_ports_does_not_have_replicas_come_and_go_without_a_
     assert chat.next_replica == 3
     world.wait(1)
     assert chat.next_replica == 4
+    assert awaited(chat, 1, (), world.now) == Awaited(False), "who waits for it goes on waiting: a port may be free"
+    world.wait(20)
+    assert why in awaited(chat, 1, (), world.now).failure, "four in a row"
     world.wait(3600)
     assert chat.next_replica < 25
     back_off = chat.revisions[1].backed_off

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bireme.core.model.serving.services import ROLLED_BACK, Revision, RevisionLife, Service
+from bireme.core.model.serving.probes import PORT_TAKEN
+from bireme.core.model.serving.services import ROLLED_BACK, BackOff, Revision, RevisionLife, Service
 from bireme.core.services.amounts import canary_share
 from bireme.core.services.reconciling import is_late
 from bireme.core.services.standing import Seen
+
+_PORTS_TRIED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ def _has_all(service: Service, revision: Revision, seen: Sequence[Seen]) -> bool
 
 def _failure(service: Service, revision: Revision, seen: Sequence[Seen], now: float, watched_since: float) -> str:
     back_off = revision.backed_off
-    if back_off is not None and now < back_off.until:  # the first crash alone is followed by another try at once
+    if back_off is not None and now < back_off.until and not _may_be_luck(back_off):
         return f"revision {revision.number} does not get ready: {back_off.why}"
     if back_off is not None and back_off.since >= revision.progressed_at + _startup_s(revision) and _is_new(revision):
         return f"revision {revision.number} does not get ready: {back_off.why}"
@@ -58,6 +61,12 @@ def _failure(service: Service, revision: Revision, seen: Sequence[Seen], now: fl
         limit_s = revision.spec.updating.ready_within_s
         return f"revision {revision.number} did not get ready in {limit_s:g} s"
     return ""
+
+
+def _may_be_luck(back_off: BackOff) -> bool:
+    """A port that another program has says nothing of the revision, and the next replica gets another port; so many of
+    them one after the other are no luck any more."""
+    return PORT_TAKEN in back_off.why and back_off.level < _PORTS_TRIED
 
 
 def _is_new(revision: Revision) -> bool:
