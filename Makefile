@@ -71,7 +71,7 @@ soak: $(VENV)/.installed ## fault worlds without end (or SECONDS=600): the real 
 soak-detectors: $(VENV)/.dev ## plant bugs one after the other, and count the fault worlds that each needs to be found
 	@$(BIN)/python -m tests.simulation.planted
 
-soak-real: $(VENV)/.dev ## real daemons, agents and jobs, killed at random (SECONDS=600 KILLS=500 SEED=1): no loss, no double, no stray
+soak-real: $(VENV)/.dev ## real daemons, agents and jobs, killed at random (SECONDS=600 or KILLS=500, SEED=1): no loss, no double, no stray
 	@$(BIN)/python -m tests.soak_real $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
 OPENB ?= ../shared/data/openb

@@ -13,8 +13,8 @@ from tests.support.cluster import Cluster
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak_real", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=0.0, help="for so long (or until it was killed so often)")
-    parser.add_argument("--kills", type=int, default=0, help="until so many kills")
+    parser.add_argument("--seconds", type=float, default=0.0, help="for so long (default: 60, or until --kills)")
+    parser.add_argument("--kills", type=int, default=0, help="until so many kills, or --seconds, if that is first")
     parser.add_argument("--seed", type=int, default=None, help="of jobs, victims and moments (default: of the clock)")
     given = parser.parse_args()
     seed = int(time.time()) if given.seed is None else given.seed

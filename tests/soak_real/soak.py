@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from tests.soak_real import jobs as soak_jobs
@@ -198,12 +199,12 @@ def make_cluster() -> Cluster:
 def soak(
     cluster: Cluster, seed: int, *, seconds: float = 0.0, kills: int = 0, told: Callable[[Figures], None] | None = None
 ) -> Figures:
-    """Rounds until so much time has passed and so often was killed. Raises Broken."""
+    """Rounds until so much time has passed or so often was killed, whichever is first. Raises Broken."""
+    assert seconds or kills, "it would never end"
     playing = Soak(cluster, seed)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline or playing.killer.moments < kills:
-        left = max(1, kills - playing.killer.moments) if not seconds else KILLS_A_ROUND
-        playing.round(min(KILLS_A_ROUND, left))
+    deadline = time.monotonic() + (seconds or inf)
+    while time.monotonic() < deadline and (left := (kills or inf) - playing.killer.moments) > 0:
+        playing.round(int(min(KILLS_A_ROUND, left)))
         if told is not None:
             told(playing.figures)
     return playing.figures
