@@ -26,6 +26,7 @@ DEBIAN = {
     "containerd": ["containerd", "runc", "containernetworking-plugins"],
     "busybox": ["busybox-static"],
     "openssl": ["openssl"],
+    "chromium": ["chromium"],
 }
 
 

@@ -43,6 +43,7 @@ def test_every_room_is_in_a_contract() -> None:
         "router-layers": "router",
         "agent-layers": "agent",
         "api-layers": "api",
+        "web-layers": "web",
     }
     for name, folder in folders.items():
         assert set(layers(name)) - {"__main__"} == rooms(PACKAGE / folder), name

@@ -42,14 +42,16 @@ from bireme.api.routes import (
 )
 from bireme.api.routes.description import describe
 from bireme.api.routes.faults import findings, healings
-from bireme.api.routes.pages import audit, explaining, trying, whatif
+from bireme.api.routes.pages import audit, changes, explaining, sessions, trying, whatif
 from bireme.api.routing import Context, Endpoint, served
 from bireme.api.serving.asides import Asides
+from bireme.api.serving.bearers import become
 from bireme.api.serving.peers import SCOPE_KEY, Callers
 from bireme.api.serving.turns import Slots, Turns
 from bireme.api.serving.unread import AsItIsRead, Unread
 from bireme.api.submitted import Submitted
 from bireme.collector import collect_a_little
+from bireme.identity.sessions import Sessions
 from bireme.ports import Store
 
 THREADS, THREADS_EACH = 4, 2
@@ -80,6 +82,8 @@ TABLES = (
     reservations.routes,
     services.routes,
     trying.routes,
+    sessions.routes,
+    changes.routes,
     why.routes,
     whatif.routes,
     explaining.routes,
@@ -96,15 +100,18 @@ class Api(Starlette):
     everything that is no route.
     """
 
-    def __init__(self, turns: Turns, unread: Unread) -> None:
+    def __init__(self, turns: Turns, unread: Unread, sessions: Sessions | None) -> None:
         super().__init__()
+        self._sessions = sessions
         self.plain: dict[tuple[str, str], Endpoint] = {}
         self._short = TakesTurns(AsItIsRead(self._answer, turns, unread), turns)
         self.add_middleware(AsItIsRead, turns=turns, unread=unread)
         self.add_middleware(TakesTurns, turns=turns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (scope.get("method"), scope.get("path")) in self.plain:
+        if not become(scope, self._sessions):
+            await problems.not_logged_in()(scope, receive, send)
+        elif (scope.get("method"), scope.get("path")) in self.plain:
             scope["app"] = self
             await self._short(scope, receive, send)
         else:
@@ -143,7 +150,7 @@ class TakesTurns:
 
 def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
     turns, unread = Turns(), Unread()
-    app = Api(turns, unread)
+    app = Api(turns, unread, service.sessions)
     live = Live()
     cluster.subscribe(live.publish)
     clock = cluster.clock

@@ -14,6 +14,7 @@ from bireme.core.idle.streaks import Measured
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.state.state import State
+from bireme.identity.sessions import Sessions
 from bireme.ports import Clock, Engine, Experiments, Telemetry
 
 Decide = Callable[[State, float], list[Event]]
@@ -72,6 +73,28 @@ class Work(Protocol):
     def committing_s(self) -> float: ...
 
 
+class Pages(Protocol):
+    """The pages that people look at: a process beside the daemon."""
+
+    @property
+    def url(self) -> str:
+        """Where they are, without a slash at the end; empty: nowhere."""
+
+    @property
+    def is_off(self) -> bool:
+        """Whether an operator (or the settings) said that there are to be none."""
+
+    async def open(self) -> str:
+        """Has them served from now on, also after a restart; where. Raises PagesError."""
+
+    async def close(self) -> None:
+        """They are off until somebody has them opened again."""
+
+
+class PagesError(Exception):
+    """The pages cannot be served. The text says why and what to do."""
+
+
 async def _no_page() -> str:
     return ""
 
@@ -115,6 +138,10 @@ class Service:
     """How the GPUs of jobs are used that the policy for idle ones looks at, by the job."""
     experiments: Callable[[], Experiments | None] = field(default=lambda: None)
     """Jobs' runs in experiment trackers; None: jobs are told of none, by the settings."""
+    sessions: Sessions | None = None
+    """Of people who look at the pages; None: nobody can log in."""
+    pages: Pages | None = None
+    """None: nobody serves any."""
     rules: Callable[[], str] = str
     """The folder with a site's own rules of diagnosis, which need not be there."""
     extra_config: dict[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +23,8 @@ Key = int | str | None
 """What is waited for: a job, a service by its name, or anything."""
 
 _QUEUE_AT_MOST = 10_000
+_RECENT = 4_096
+"""So many events back it is known what was about what."""
 _HEARTBEAT_S = 15.0
 
 
@@ -51,9 +53,12 @@ class Live:
         self._streams: set[asyncio.Queue[Recorded | None]] = set()
         self._waiting: defaultdict[Key, set[asyncio.Future[None]]] = defaultdict(set)
         self._one_reads = asyncio.Lock()
+        self.recent: deque[Recorded] = deque(maxlen=_RECENT)
+        """The latest events, the newest last."""
         self.closing = False
 
     def publish(self, group: Sequence[Recorded]) -> None:
+        self.recent.extend(group)
         for queue in tuple(self._streams):
             self._feed(queue, group)
         if not self._waiting:

@@ -86,6 +86,12 @@ def answer(content: Any, status: int = 200) -> Response:
     return Response(dumps(content), status, media_type="application/json")
 
 
+def not_logged_in() -> Response:
+    """To a request whose token is no session's."""
+    said = _content("You are not logged in", None, 13, "the session has ended: bireme web prints a link to a new one")
+    return answer(said, 401)
+
+
 class Bodies:
     """How many bytes of unfinished bodies are kept, for all of one user's requests together."""
 

@@ -52,6 +52,7 @@ _OWN_COMMANDS = {
     "node": ("bireme.cli.node", "main"),
     "bundle": ("bireme.cli.bundle", "main"),
     "store": ("bireme.cli.store", "main"),
+    "web": ("bireme.cli.pages.web", "main"),
 }
 
 _DRAWN = ("doctor", "explain", "sim", "timeline", "top")
@@ -67,6 +68,7 @@ Begin
 
 The cluster
   bireme status                is it up, what runs
+  bireme web                   the same and all else on pages: prints a link that logs you in (sessions, revoke, off)
   bireme top                   GPUs with their real use, nodes and the queue, live (? shows the keys)
   bireme idle                  who holds GPUs without using them, and what the policy would do about it
   bireme findings              what is wrong with GPUs, nodes and jobs, with evidence and what to do

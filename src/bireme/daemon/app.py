@@ -72,8 +72,12 @@ from bireme.daemon.telemetry.digesting import Run
 from bireme.daemon.telemetry.naming import Naming
 from bireme.daemon.telemetry.process import GathererPlan
 from bireme.daemon.telemetry.station import Station
+from bireme.daemon.web.keeper import WebKeeper
+from bireme.daemon.web.plan import WebPlan
 from bireme.gather.address import PortError, address_of
 from bireme.gather.serving import KeptPort
+from bireme.identity.keeping import SessionFile
+from bireme.identity.sessions import Patience, Sessions
 from bireme.ports import Admit, Engine, EngineUnavailable, HistoryQuery, JournalError, Series, Store, StoreError
 from bireme.rationed_log import RationedHandler
 from bireme.runtime.service import Runtime
@@ -85,7 +89,7 @@ from bireme.store.series.store import SqliteSeries
 
 log = logging.getLogger("bireme.daemon")
 
-_DAY_S = 86_400.0
+_DAY_S, _HOUR_S = 86_400.0, 3_600.0
 _STEP_S = 10.0
 """For a step of the end that waits for nobody outside this process."""
 _JOBS_S = 30.0
@@ -124,6 +128,10 @@ class Daemon:
         self._checking: CheckingKeeper | None = None
         self._runs: RunKeeper | None = None
         self._experiments: RunReader | None = None
+        self._sessions = Sessions(SessionFile(paths.sessions), time.time, self._patience)
+        self._web = WebKeeper(
+            lambda: WebPlan.of(self._settings), paths.web, paths.socket, paths.web_log, self._sessions
+        )
 
     async def run(self, ready: Readiness) -> int:
         """Serves until told to end; the process's exit code. Tells `ready` once the API answers."""
@@ -194,6 +202,7 @@ class Daemon:
         staying.cancel()
         if self._metrics is not None:
             self._metrics.close()
+        await ending.step("the pages", self._web.end(), _STEP_S)
         app.state.context.live.close()
         await ending.step("requests under way", server.stop(), _STEP_S)
         await ending.step("the probes of replicas", outside.close(), _STEP_S)
@@ -239,13 +248,14 @@ class Daemon:
             await ending.step("healing", self._healing.close(), _STEP_S)
 
     async def _begin_measuring(self, runtime: Runtime, store: Store, exporter: Exporter) -> None:
-        """Takes in what gatherers tell, where that is wanted, and shows figures to Prometheus."""
+        """Takes in what gatherers tell, where that is wanted; shows figures to Prometheus, and pages to people."""
         if self._settings.telemetry == "on":
             self._station = self._telemetry(runtime, store)
             self._detecting = self._detectors(runtime, store, self._station)
             await self._station.begin()
         self._metrics = KeptPort(lambda: exporter.page(NOBODY), "metrics.address, or bireme up --metrics-port")
         await self._metrics.move(self._settings.metrics_address)
+        await self._web.begin()
 
     def _recovered(self, store: Store, engine: Engine) -> Runtime:
         began = time.monotonic()
@@ -258,6 +268,7 @@ class Daemon:
     def _check_settings(self) -> None:
         """Raises SettingsError."""
         self._router_plan()
+        WebPlan.of(self._settings)
         _check_metrics(self._settings)
         policy_of(self._settings)
         self._healing_policy(self._settings, self._loaded)
@@ -388,9 +399,14 @@ class Daemon:
             work=lambda: runtime.work,
             idle=lambda: self._idle.measured if self._idle is not None else {},
             experiments=self._tracked_runs,
+            sessions=self._sessions,
+            pages=self._web,
             rules=lambda: self._settings.site_path(self._settings.diagnosis_rules, self._paths.home, "rules.d"),
             extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
         )
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings.web_session_hours * _HOUR_S, self._settings.web_idle_hours * _HOUR_S)
 
     def _notices(self) -> tuple[str, ...]:
         unheard = self._metrics.problem if self._metrics is not None else ""
@@ -399,7 +415,7 @@ class Daemon:
             unmeasured = f"idle.mode={mode}: telemetry.gather is off, so no idle GPU is seen and nothing is done"
         config = self._loaded.cluster
         unchecked = unapplied(config, is_here=self._checking is not None) if config is not None else ""
-        return (*self._loaded.warnings, *filter(None, (unheard, unmeasured, unchecked)))
+        return (*self._loaded.warnings, *filter(None, (unheard, unmeasured, unchecked, self._web.problem)))
 
     def _tracked_runs(self) -> RunReader | None:
         return self._experiments if self._runs is not None and self._runs.policy.trackers.any else None
@@ -475,6 +491,7 @@ class Daemon:
     async def _reconfigure(self, runtime: Runtime) -> None:
         settings = self._read_settings()
         RouterPlan.of(self._paths, settings)  # raises, and all is left as it was
+        WebPlan.of(settings)
         _check_metrics(settings)
         loaded = await asyncio.to_thread(load_cluster, settings)
         idle_policy = self._idle_policy(settings, loaded)
@@ -492,6 +509,7 @@ class Daemon:
             self._station.reconsider()
         if self._metrics is not None:
             await self._metrics.move(self._settings.metrics_address)
+        await self._web.reconsider()
         if self._idle is not None:
             await self._idle.set_policy(idle_policy)
         if self._healing is not None:

@@ -131,6 +131,20 @@ class Paths:
         return self.under("log", "gatherer.log")
 
     @property
+    def web(self) -> str:
+        """The folder of the pages: their port, and whether they were switched on."""
+        return self.under("web")
+
+    @property
+    def web_log(self) -> str:
+        return self.under("log", "web.log")
+
+    @property
+    def sessions(self) -> str:
+        """Who is logged in to the pages (`identity/keeping.py`)."""
+        return self.under("identity", "sessions")
+
+    @property
     def bin(self) -> str:
         return self.under("bin")
 

@@ -523,6 +523,38 @@ class Settings:
     experiments_partitions: tuple[str, ...] = setting(
         (), "experiments.partitions", "Only jobs in these partitions are told. None: in all."
     )
+    web_pages: str = setting(
+        "auto",
+        "web.pages",
+        "The pages that people look at (docs/web.md): `on` serves them with the daemon, `auto` from the first "
+        "`bireme web` on until `bireme web off`, `off` never.",
+        ("auto", "on", "off"),
+    )
+    web_listen: str = setting(
+        "127.0.0.1:0",
+        "web.listen",
+        "Where the pages are served, `ADDRESS:PORT`; port 0 is one that the kernel chooses, the same at every start "
+        "where it is free. Anywhere but on loopback they are served over TLS alone (`web.tls_certificate`).",
+    )
+    web_url: str = setting(
+        "",
+        "web.url",
+        "What the pages' addresses begin with, as people reach them: `https://gpus.example.org/bireme` behind a "
+        "reverse proxy; its path is the prefix of all pages. Empty: where they are served.",
+    )
+    web_tls_certificate: str = setting(
+        "",
+        "web.tls_certificate",
+        "PEM file with the certificate (and its chain) of the pages, readable by the daemon's user. Empty: plain HTTP, "
+        "on loopback alone.",
+    )
+    web_tls_key: str = setting("", "web.tls_key", "PEM file with the key of that certificate.")
+    web_session_hours: int = setting(
+        168, "web.session_hours", "How long somebody who logged in to the pages stays so, at most."
+    )
+    web_idle_hours: int = setting(
+        24, "web.idle_hours", "How long somebody stays logged in to the pages who does not look at them."
+    )
     max_body_bytes: int = setting(
         64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."
     )

@@ -120,13 +120,16 @@ class Running:
         assert done.wait(10)
 
 
-async def ask_as(app: Starlette, method: str, path: str, uid: int, body: Any = None) -> tuple[int, str]:
+async def ask_as(
+    app: Starlette, method: str, path: str, who: int | Peer, body: Any = None, headers: Sequence[Any] = ()
+) -> tuple[int, str]:
     """Asks the application without a socket: whoever asks is who the test says. (status, text)"""
+    peer = who if isinstance(who, Peer) else Peer(who, who, 1)
     place, _, query = path.partition("?")
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": place, "raw_path": place.encode(), "query_string": query.encode(), "root_path": "",
-        "headers": [(b"host", b"x")], "client": None, "server": None, SCOPE_KEY: Peer(uid, uid, 1),
+        "headers": [(b"host", b"x"), *headers], "client": None, "server": None, SCOPE_KEY: peer,
     }  # fmt: skip
     said: list[dict[str, Any]] = []
     data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""

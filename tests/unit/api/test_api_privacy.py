@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from tests.support.unkept import Unkept
 from tests.unit.api.conftest import SmallCluster, ask_as
 
 from bireme.api.app import create_app
@@ -37,6 +38,7 @@ from bireme.core.telemetry.exported import GpuFigures
 from bireme.core.telemetry.exported import Measured as Figures
 from bireme.core.telemetry.subjects import Subject
 from bireme.core.telemetry.waiting import Waited
+from bireme.identity.sessions import Patience, Sessions
 from bireme.ports import NewestRound, SeenGpu
 from bireme.slurm.records.steps import history_rows
 from bireme.store.journal import SqliteStore
@@ -124,6 +126,9 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/v1/findings/1"): ("node",),
     ("GET", "/v1/healings"): ("node",),
     ("GET", "/v1/healings/1"): ("node",),
+    ("GET", "/v1/changes"): NOTHING,
+    ("GET", "/v1/web/me"): NOTHING,
+    ("GET", "/v1/web/sessions"): NOTHING,
     ("GET", "/v1/telemetry/metrics"): NOTHING,
     ("GET", "/metrics"): ("job", "node"),
     ("GET", "/v1/telemetry/now"): ("node",),
@@ -166,6 +171,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     "/v1/healings/1/approve": {},
     "/v1/healings/1/refuse": {},
     "/v1/healings/1/undo": {},
+    "/v1/web/links": {},
+    "/v1/web/sessions": {"code": "guessed"},
+    "/v1/web/sessions/revoke": {"everybody": True},
+    "/v1/web/off": {},
     "/v1/cancel": {"jobs": [str(WAITING)]},
     "/v1/orders": {"verb": "hold", "jobs": [str(WAITING)]},
     "/v1/top": {"jobs": [str(WAITING)]},
@@ -297,6 +306,7 @@ class Served:
             max_body_bytes=1_000_000,
             telemetry=lambda: Measured(),
             experiments=lambda: Tracked(),
+            sessions=Sessions(Unkept(), lambda: 1000.0, lambda: Patience(3600.0, 3600.0)),
         )
         self.app = create_app(self.cluster, store, service)  # type: ignore[arg-type]
         self.app.state.context.live.close()  # streams end when they have told what is there

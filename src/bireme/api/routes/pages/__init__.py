@@ -1,1 +1,2 @@
-"""Routes that people need who look at pages: what a change would do, what a script means, who asked for what."""
+"""What people who look at pages (`web/`) need beyond what commands ask: sessions, what has changed, what a change would
+do, what a script means, who asked for what."""

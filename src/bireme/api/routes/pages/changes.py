@@ -1,0 +1,94 @@
+"""What has changed, in a few words: for whoever shows something and wants to know when to look again.
+
+Less than `/v1/events`, and for everybody: topics, not what happened. That something happens to others' jobs shows in
+the queue's length and the journal's numbers as well, which nobody hides; which jobs is not said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bireme.api.privacy import WORDS_OF
+from bireme.api.problems import ProblemError, answer
+from bireme.api.routing import Context, Routes, is_id, number
+from bireme.core.model import events as e
+from bireme.core.model.finding.events import FINDING_EVENTS
+from bireme.core.model.healing.events import HEALING_EVENTS
+from bireme.core.model.healing.fences import FENCE_EVENTS
+from bireme.core.model.serving.events import is_of_service
+
+routes = Routes("pages")
+LONGEST_WAIT_S = 60.0
+TOPICS = ("jobs", "nodes", "services", "faults", "plan", "book", "reservations")
+_FAULTS = frozenset({*FINDING_EVENTS, *HEALING_EVENTS, *FENCE_EVENTS})
+_BOOK = (e.AccountsChanged, e.UsageReset)
+_RESERVATIONS = (e.ReservationSet, e.ReservationRemoved)
+
+
+@routes.get_waiting(
+    "/v1/changes",
+    after="Wait for something after this event of the journal (default: answer at once).",
+    planned_at="Or for a pass over the queue after this one.",
+    timeout="Seconds to wait at most (default 25, at most 60).",
+)
+async def what_changed(api: Context, request: Request) -> Response:
+    """Wait until something changes; answers with `seq` and `planned_at`, to ask with again, and `topics`.
+
+    Topics: jobs, nodes, services, faults (findings, healings, fences), plan (the queue was planned anew), book
+    (accounts, users, limits, usage), reservations; all of them where `after` is too long ago to know.
+    """
+    after, planned = _number(request, "after"), request.query_params.get("planned_at", "")
+    deadline = asyncio.get_running_loop().time() + min(number(request, "timeout", 25.0), LONGEST_WAIT_S)
+    while True:
+        told = _told(api, after, planned)
+        left = deadline - asyncio.get_running_loop().time()
+        if told["topics"] or after is None or left <= 0 or api.live.closing:
+            return answer(told)
+        await api.live.changed(None, left)
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is not None and not is_id(text):
+        raise ProblemError(400, f"{name}={text[:80]!r} is not the number of an event")
+    return int(text) if text is not None else None
+
+
+def _told(api: Context, after: int | None, planned: str) -> dict[str, Any]:
+    state = api.cluster.state
+    passed = str(state.planned_at)
+    topics = _topics(api, after)
+    if passed != planned:
+        topics.add("plan")
+    return {"seq": state.seq, "planned_at": passed, "topics": [topic for topic in TOPICS if topic in topics]}
+
+
+def _topics(api: Context, after: int | None) -> set[str]:
+    """Of what happened after this event."""
+    recent = api.live.recent
+    if after is None or after > api.cluster.state.seq or (recent and recent[0].seq > after + 1):
+        return set(TOPICS)
+    if not recent:
+        return set() if after == api.cluster.state.seq else set(TOPICS)
+    found = set()
+    for recorded in reversed(recent):
+        if recorded.seq <= after:
+            break
+        found.add(_topic(recorded.event))
+    return found
+
+
+def _topic(event: e.Event) -> str:
+    if is_of_service(event):
+        return "services"
+    if type(event) in _FAULTS:
+        return "faults"
+    if isinstance(event, _BOOK):
+        return "book"
+    if isinstance(event, _RESERVATIONS):
+        return "reservations"
+    return "nodes" if type(event) in WORDS_OF else "jobs"

@@ -1,0 +1,1 @@
+"""Commands about the pages that people look at in a browser."""

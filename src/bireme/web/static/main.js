@@ -1,0 +1,14 @@
+// What every page has: live parts, keys, times, forms. Pages with more of their own load a module beside this one.
+// @ts-check
+import { startActions } from "./actions.js";
+import { startKeys } from "./keys.js";
+import { startLive } from "./live.js";
+import { sayTimes } from "./times.js";
+
+sayTimes(document);
+startKeys();
+startActions();
+startLive();
+for (const form of document.querySelectorAll("form[data-at-once]")) {
+  /** @type {HTMLFormElement} */ (form).requestSubmit();
+}

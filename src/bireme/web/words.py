@@ -1,0 +1,59 @@
+"""How pages say times, lengths and sizes: as the commands do. Pure; used by the templates as filters.
+
+Invariant: whatever the API answers, there is a text: what is not known is "–".
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from bireme.slurm.formats.visible import visible
+from bireme.slurm.sizes import format_memory
+from bireme.slurm.times import format_elapsed, format_time_limit
+
+NOTHING = "–"
+
+
+def moment(at: Any) -> str:
+    """A time of day with its date, in UTC: pages say it in the reader's zone (`times.js`)."""
+    if not _is_number(at):
+        return NOTHING
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def iso(at: Any) -> str:
+    """For `<time datetime>`."""
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="seconds") if _is_number(at) else ""
+
+
+def elapsed(seconds: Any) -> str:
+    """`1-02:03:04`, as squeue writes it."""
+    return format_elapsed(int(seconds)) if _is_number(seconds) else NOTHING
+
+
+def limit(seconds: Any) -> str:
+    """A time limit; None is no limit."""
+    return format_time_limit(int(seconds)) if _is_number(seconds) else "UNLIMITED"
+
+
+def memory(mib: Any) -> str:
+    return format_memory(int(mib)) if _is_number(mib) else NOTHING
+
+
+def percent(value: Any) -> str:
+    return f"{value:.0f}%" if _is_number(value) else NOTHING
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def shown(text: Any) -> str:
+    """What a user wrote, with what a terminal or a reader of right-to-left text would obey made visible."""
+    return visible(str(text)) if text not in (None, "") else NOTHING
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e11 < value < 1e11
