@@ -132,25 +132,3 @@ def test_a_key_that_does_not_exist_starts_nothing() -> None:
         assert cluster.daemon_pid() is None
     finally:
         cluster.stop()
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "sbatch --container-image=ubuntu --wrap=true",
-        "srun --container-image=ubuntu true",
-        "salloc --container=/bundle true",
-    ],
-)
-def test_a_job_for_an_image_does_not_run_on_the_host(cluster: Cluster, command: str) -> None:
-    refused = cluster.run(*command.split(), check=False)
-    assert refused.returncode != 0
-    assert "runs no containers" in refused.stderr, refused.stderr
-    assert "kubernetes engine" in refused.stderr
-
-
-def test_a_step_for_an_image_does_not_run_on_the_host(cluster: Cluster) -> None:
-    job = cluster.sbatch("-o", "step.out", "--wrap", "srun --container-image=ubuntu touch was_here")
-    cluster.wait(job)
-    assert "runs no containers" in (cluster.work / "step.out").read_text()
-    assert not (cluster.work / "was_here").exists()

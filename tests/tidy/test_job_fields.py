@@ -45,7 +45,9 @@ _INSIDE = {
         node_rules admin_comment switches_wait_s""",
     "Slurm sets no variable for it": """
         min_cpus_per_node tmp_disk_mib sockets_per_node cores_per_socket licenses core_spec thread_spec gres_flags
-        exclude prefer contiguous spread use_min_nodes segment wckey open_append container_mounts container_workdir""",
+        exclude prefer contiguous spread use_min_nodes segment wckey open_append container_mounts container_workdir
+        container_name container_save container_env container_mount_home container_remap_root container_entrypoint
+        container_writable""",
 }
 UNSEEN_INSIDE = {name: why for why, names in _INSIDE.items() for name in names.split()}
 """Fields that no variable of a job tells it of, and why that is right."""

@@ -66,8 +66,9 @@ def test_every_key_of_a_line_is_read_or_has_a_stand(
     assert not silent, f"neither read nor said to be not applied: {silent}"
 
 
-ALWAYS_SO = {"wait-all-nodes"}
-"""Asks for what is done anyway: a job starts when all its nodes are prepared."""
+ALWAYS_SO = {"wait-all-nodes", "container-entrypoint-log"}
+"""Ask for what is done anyway: a job starts when all its nodes are prepared, an entry point writes where its task does.
+"""
 
 
 @pytest.mark.parametrize("command", list(Command))

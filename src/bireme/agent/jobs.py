@@ -26,6 +26,8 @@ from functools import partial
 
 import msgspec
 
+from bireme.agent.boxed_batch import BoxedBatch, NoBox
+from bireme.agent.boxing import Boxes, InBox
 from bireme.agent.confining.confined import JobGroup
 from bireme.agent.inbox import Wait
 from bireme.agent.keeping.keepers import Grouping, Keeper, signal_below
@@ -100,8 +102,11 @@ class JobRun:
         """Above the batch script and all it starts; given back when nothing of that is left."""
         self._batch_launched = False
         self._launch_told = False
-        self._input: Wait | Grouping | None = None
-        """What the batch script waits for before it starts: its input, then a keeper of its group."""
+        self._input: Wait | Grouping | BoxedBatch | None = None
+        """What the batch script waits for before it starts: its input, a keeper of its group, then its box."""
+        self._boxes = Boxes(node, self.identity, order.denied_devices)
+        self._box: InBox | None = None
+        """In which the batch script runs."""
         self._taken_script: str | None = None
         self._script: ScriptRun | None = None
         self._around: ScriptRun | None = None
@@ -225,10 +230,37 @@ class JobRun:
                 self._batch_not_started(ExitStatus(1), str(error))
             return
         if self._input is None:
-            self._run_with_prolog(batch)
+            self._run_in_box(batch)
 
     def _group_came(self, batch: Batch) -> None:
         self._input = None
+        self._run_in_box(batch)
+
+    def _run_in_box(self, batch: Batch) -> None:
+        """Where the script has an image, that is had first: a wait, which is told in the job's output."""
+        if batch.box is None:
+            self._run_with_prolog(batch)
+        elif self._has_keeper():
+            assert self._keeper is not None
+            try:
+                birth = self._batch_birth(batch, Prologue(batch.env))
+            except OSError as error:
+                self._batch_not_started(ExitStatus(1), str(error))
+                return
+            self._tell_launched()
+            done = partial(self._box_came, batch)
+            boxing = BoxedBatch(self.node, self._boxes, batch.box, self._keeper, birth, done)
+            self._input = boxing
+            boxing.begin()
+
+    def _box_came(self, batch: Batch, outcome: InBox | NoBox) -> None:
+        self._input = None
+        if isinstance(outcome, NoBox):
+            how = ExitStatus(0, IO_FAILURE_SIGNAL) if outcome.at_opening else ExitStatus(1)
+            self._batch_not_started(how, outcome.why)
+            return
+        self._box = outcome
+        batch.append = True  # its files were opened as it wants them, and have lines in them since
         self._run_with_prolog(batch)
 
     def _run_with_prolog(self, batch: Batch) -> None:
@@ -304,8 +336,7 @@ class JobRun:
     def _batch_birth(self, batch: Batch, prologue: Prologue) -> Birth:
         """Of the script; where a task prolog failed, of what only says so and ends as that did."""
         stdin, stdout, stderr = batch_streams(batch)
-        script = self.node.scripts.take(self.uid, batch.script)
-        self._taken_script = batch.script
+        script = self._script_path(batch.script)
         self._stderr_path = stderr.path
         named_after_job = any(str(self.key[0]) in file.path for file in (stdout, stderr))
         argv = [script, *batch.argv] if prologue.failed is None else _failed_prolog(prologue.failed.code or 1)
@@ -324,7 +355,14 @@ class JobRun:
             greeting=prologue.greeting,
             notice=self._notice,
         )
-        return wrapped(birth, self._wrappers("batch"))
+        box = () if self._box is None else (self._box,)
+        return wrapped(birth, (*box, *self._wrappers("batch")))
+
+    def _script_path(self, text: str) -> str:
+        if self._taken_script is not None:
+            self.node.scripts.give_back(self.uid, self._taken_script)
+        self._taken_script = text
+        return self.node.scripts.take(self.uid, text)
 
     def _wrappers(self, leaf: str) -> tuple[Wrapper, ...]:
         """What stands around each task of the script or of a step."""
@@ -413,6 +451,9 @@ class JobRun:
         self._batch_left_nothing()
 
     def _batch_over(self) -> None:
+        if self._box is not None:
+            self._boxes.give_back(self._box.box)
+            self._box = None
         assert self._batch is not None
         assert self._batch.ended is not None
         assert self._batch.used is not None
@@ -476,6 +517,7 @@ class JobRun:
             self._keeper_gid,
             self._notice,
             self._wrappers(f"step_{step}"),
+            self._boxes,
             self._ran_out_of_memory,
             self._step_over,
             self.unkillable_s,
@@ -636,6 +678,7 @@ class JobRun:
             self.node.scripts.give_back(self.uid, self._taken_script)
         for step in self.steps.values():
             step.close()
+        self._boxes.close()
         if self._group is not None:
             self._group.remove()
         self._on_cleared(self)

@@ -18,12 +18,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from bireme.agent.boxing import Asker, Boxes, InBox
+from bireme.agent.boxing import Wait as BoxWait
 from bireme.agent.devices.binding import bound_cpus, mask_text, wants_verbose
 from bireme.agent.inbox import Wait
 from bireme.agent.keeping.keepers import Grouping, Keeper, signal_below
 from bireme.agent.keeping.launching import Launching
 from bireme.agent.messages import protocol
-from bireme.agent.messages.orders import StartStep, StepTask
+from bireme.agent.messages.orders import Box, StartStep, StepTask
 from bireme.agent.messages.told import StepBegan, StepEnded
 from bireme.agent.mpi.step_pmi import StepPmi
 from bireme.agent.node import Node
@@ -63,6 +65,7 @@ class StepOwner:
     notice: str
     around: tuple[Wrapper, ...]
     """What stands around each of its tasks."""
+    boxes: Boxes
     ran_out_of_memory: Callable[[], bool]
     on_over: Callable[[], None]
     unkillable_s: float
@@ -92,6 +95,9 @@ class StepRun:
         """Above all tasks and all they start; given back when nothing of that is left."""
         self._grouping: Grouping | None = None
         """While a keeper of its job's group is waited for."""
+        self._boxing: BoxWait | None = None
+        """While its box is waited for."""
+        self._box: InBox | None = None
         self._shared: list[str] = []
         """Files that several of its tasks write to."""
         self._deadline: Timer | None = None
@@ -137,7 +143,40 @@ class StepRun:
                 self._not_started(task.id, ExitStatus(1))
             return
         self._shared = shared_outputs(self._order)
-        self._empty_then_begin(list(self._shared))
+        if self._order.box is None:
+            self._empty_then_begin(list(self._shared))
+        else:
+            self._ask_for_box(self._order.box)
+
+    def _ask_for_box(self, order: Box) -> None:
+        assert self._keeper is not None
+        birth = Birth(
+            argv=(),
+            env={**self._order.env, **self._order.tasks[0].env},
+            stdin=0,
+            stdout=1,
+            stderr=2,
+            cwd=self._order.cwd,
+            identity=self._owner.identity,
+            umask=self._order.umask,
+        )
+        asker = Asker(
+            keeper=self._keeper,
+            birth=wrapped(birth, self._owner.around),
+            say=lambda text: self._tell(f"pyxis: {text}\n"),
+            done=self._box_came,
+        )
+        self._boxing = self._owner.boxes.ask(order, asker)
+
+    def _box_came(self, outcome: InBox | str) -> None:
+        self._boxing = None
+        if isinstance(outcome, InBox):
+            self._box = outcome
+            self._empty_then_begin(list(self._shared))
+            return
+        self._tell(f"slurmstepd: error: pyxis: {outcome}\n")
+        for rank in sorted(self._unstarted):
+            self._not_started(rank, ExitStatus(1))
 
     def _empty_then_begin(self, paths: list[str]) -> None:
         """Empties the files that tasks share, one after the other. One that cannot be emptied fails its tasks."""
@@ -159,8 +198,7 @@ class StepRun:
         def emptied() -> None:
             self._emptying = 0
             if self._ended_by:
-                for rank in sorted(self._unstarted):
-                    self._not_started(rank, ExitStatus(0, self._ended_by))
+                self._start_none_of_them()
             else:
                 self._empty_then_begin(paths)
 
@@ -290,10 +328,11 @@ class StepRun:
             if wants_verbose(self._order.cpu_bind):
                 self._tell_binding(index, self._tasks[rank], cpus)
 
+        box: tuple[Wrapper, ...] = () if self._box is None else (self._box,)
         bound: tuple[Wrapper, ...] = () if cpus is None else (OnCpus(cpus),)
         launching = Launching(
             self.node.loop,
-            wrapped(birth, (*bound, *self._owner.around)),
+            wrapped(birth, (*box, *bound, *self._owner.around)),
             process=has_process,
             started=lambda problem: self._task_launched(rank, problem),
             exited=lambda reaped: self._exited(self._tasks[rank], spec, reaped),
@@ -365,11 +404,18 @@ class StepRun:
         if self._grouping is not None:
             self._grouping.cancel()
             self._grouping = None
-            for rank in sorted(self._unstarted):
-                self._not_started(rank, ExitStatus(0, self._ended_by))
+            self._start_none_of_them()
+        if self._boxing is not None:
+            self._boxing.cancel()
+            self._boxing = None
+            self._start_none_of_them()
         waiting, self._waiting = self._waiting, {}
         for rank, wait in waiting.items():
             wait.cancel()
+            self._not_started(rank, ExitStatus(0, self._ended_by))
+
+    def _start_none_of_them(self) -> None:
+        for rank in sorted(self._unstarted):
             self._not_started(rank, ExitStatus(0, self._ended_by))
 
     def _exited(self, task: Task, spec: StepTask, reaped: ReapedChild) -> None:
@@ -414,6 +460,9 @@ class StepRun:
         if self._keeper is not None:
             self.node.keepers.give_back(self._keeper)
             self._keeper = None
+        if self._box is not None:
+            self._owner.boxes.give_back(self._box.box)
+            self._box = None
         self.hub.finish()
         used = merge_usage(task.used for task in self._tasks.values() if task.used is not None)
         self.node.report(StepEnded(*self.key, self.id, worst_status(self._statuses), used, failed=tuple(self._failed)))

@@ -67,7 +67,9 @@ def describe(spec: JobSpec, warnings: Sequence[str] = (), command: Command = Com
         Section("Further", tuple(_further_rows(spec))),
     )
     table = TABLES[command]
-    ignored = tuple(Ignored(f"--{name}", table[name].ignored) for name in spec.ignored if name in table)
+    ignored = tuple(
+        Ignored(f"--{name}", table[name].ignored) for name in spec.ignored if name in table and table[name].ignored
+    )
     return Understood(spec.name, tuple(section for section in sections if section.rows), ignored, tuple(warnings), spec)
 
 

@@ -6,6 +6,7 @@ Entering a namespace is for good, so that every real test does it in a child of 
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import socket
@@ -115,12 +116,10 @@ def test_probe_answers_and_leaves_no_trace(uid):
 
 
 def test_where_the_kernel_refuses_the_reason_comes_back_and_the_process_is_unharmed(tmp_path, monkeypatch):
-    class Refusing:
-        def unshare(self, flags: int) -> int:
-            ctypes.set_errno(1)
-            return -1
+    def refusing(flags: int) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), "unshare")
 
-    monkeypatch.setattr(namespaces, "_libc", Refusing)
+    monkeypatch.setattr(namespaces, "unshare", refusing)
     isolation = enter_virtual_node("n3", HOSTS, tmp_path)
     assert isolation.kind == "none"
     assert len(isolation.missing) == 1

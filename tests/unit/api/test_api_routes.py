@@ -306,8 +306,9 @@ def test_a_least_number_of_nodes_above_the_most_is_refused(api: Running) -> None
 @pytest.mark.parametrize(
     ("engine", "field", "said"),
     [
-        ("embedded", "container_image", "runs no containers"),
-        ("embedded", "container_bundle", "runs no containers"),
+        ("embedded", "container_image", ""),
+        ("embedded", "container_bundle", ""),
+        ("embedded", "container_mounts", "could not add mount entry"),
         ("kubernetes", "container_bundle", "--container-image=REGISTRY/NAME:TAG"),
         ("kubernetes+slurm", "container_bundle", "--container-image=REGISTRY/NAME:TAG"),
         ("kubernetes", "container_image", ""),
@@ -315,7 +316,7 @@ def test_a_least_number_of_nodes_above_the_most_is_refused(api: Running) -> None
 )
 def test_a_container_that_the_engine_cannot_run_is_refused(api: Running, engine: str, field: str, said: str) -> None:
     api.cluster.engine.name = engine
-    body = {"spec": {"name": "x", field: "/data/thing"}, "script": "#!/bin/sh\n"}
+    body = {"spec": {"name": "x", field: "/data/thing:../x"}, "script": "#!/bin/sh\n"}
     if not said:
         assert api.transport.post("/v1/jobs", body)["job_id"]
     else:

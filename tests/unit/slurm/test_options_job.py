@@ -258,8 +258,8 @@ def test_explanation_of_a_training_job() -> None:
 
 
 def test_explanation_names_what_is_not_applied() -> None:
-    told = describe(spec(script=["--container-image=x", "--array=0-3"]))
-    assert [(each.option, bool(each.reason)) for each in told.ignored] == [("--container-image", True)]
+    told = describe(spec(script=["--core-spec=1", "--array=0-3"]))
+    assert [(each.option, bool(each.reason)) for each in told.ignored] == [("--core-spec", True)]
     assert as_json(told)["std_out"] == "/home/ada/slurm-%A_%a.out"
 
 
@@ -314,17 +314,17 @@ def test_two_words_for_the_gpus_of_a_node_are_remarked_upon() -> None:
     assert "--gpus-per-task used without" in refusal("--gpus-per-task=1", "--gres=gpu:h100:2")[1]
 
 
-IMAGE = ["--container-image=img", "--container-mounts=/a:/b", "--reboot"]
+IMAGE = ["--container-image=img", "--container-mounts=/a:/b", "--container-name=x", "--reboot"]
 
 
 @pytest.mark.parametrize(
     ("engine", "step", "words"),
     [
-        ("embedded", False, ["refuses jobs and steps", "refuses jobs and steps"]),
-        ("embedded", True, ["refuses jobs and steps", "refuses jobs and steps"]),
-        ("kubernetes", False, ["kubernetes.volumes"]),
-        ("kubernetes", True, ["steps run in the image of their job", "kubernetes.volumes"]),
-        ("kubernetes+slurm", False, ["kubernetes.volumes"]),
+        ("embedded", False, []),
+        ("embedded", True, []),
+        ("kubernetes", False, ["docs/kubernetes.md"]),
+        ("kubernetes", True, ["steps run in the container", "steps run in the container", "docs/kubernetes.md"]),
+        ("kubernetes+slurm", False, ["docs/kubernetes.md"]),
         ("slurm", False, []),
     ],
 )
@@ -338,7 +338,9 @@ def test_what_an_engine_does_not_apply_is_said_for_that_engine(engine: str, step
 
 def test_what_is_applied_is_not_recorded_as_ignored() -> None:
     assert [name for name in ("container-image", "reboot") if not is_applied(name, "kubernetes")] == ["reboot"]
-    assert not is_applied("container-image", "embedded")
+    assert [name for name in ("container-image", "container-id") if not is_applied(name, "embedded")] == [
+        "container-id"
+    ]
 
 
 def test_slurm_hostfile_names_the_nodes_of_a_job() -> None:

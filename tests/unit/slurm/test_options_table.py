@@ -2,6 +2,7 @@
 
 import pytest
 
+from bireme.slurm.job_fields.containers import CONTAINERS
 from bireme.slurm.options.catalogue.all_options import OPTIONS, TABLES
 from bireme.slurm.options.catalogue.help import help_text, usage_text
 from bireme.slurm.options.catalogue.table import Arity, Command, Kind
@@ -57,7 +58,8 @@ def test_variables_carry_the_prefix_of_their_command() -> None:
     for option in OPTIONS:
         for command, variables in option.variables.items():
             assert command in option.commands
-            assert all(name.startswith(prefixes[command]) for name in variables), option.name
+            allowed = (*prefixes[command], *(("PYXIS_",) if option.section == CONTAINERS else ()))
+            assert all(name.startswith(allowed) for name in variables), option.name
 
 
 def test_every_kind_of_value_has_a_parser() -> None:

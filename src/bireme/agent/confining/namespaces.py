@@ -17,8 +17,6 @@ than before (a user namespace without a usable uid) is rehearsed in a child firs
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import json
 import os
 import socket
@@ -29,9 +27,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bireme.agent.system.capability import Capability
+from bireme.agent.system.mounts import (
+    CLONE_NEWNS,
+    CLONE_NEWUSER,
+    CLONE_NEWUTS,
+    MS_BIND,
+    keep_mounts_private,
+    map_ids,
+    mount,
+    setns,
+    unshare,
+)
+from bireme.agent.system.refusals import namespace_refusal
 
-_CLONE_NEWNS, _CLONE_NEWUTS, _CLONE_NEWUSER = 0x00020000, 0x04000000, 0x10000000
-_MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x80000
 _HOSTS = "/etc/hosts"
 _NSSWITCH = "/etc/nsswitch.conf"
 _NSCD_SOCKETS = ("/run/nscd/socket", "/var/run/nscd/socket")
@@ -93,13 +101,13 @@ def enter_virtual_node(
     missing: list[str] = []
     try:
         _unshare(kind, user_namespace)
-        _check(_libc().mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None), "keep mounts private")
+        keep_mounts_private()
     except OSError as error:
-        return NodeIsolation("none", [f"host name and hosts file of a virtual node: {_in_words(error)}"])
+        return NodeIsolation("none", [f"host name and hosts file of a virtual node: {namespace_refusal(error)}"])
     try:
         socket.sethostname(name)
     except OSError as error:
-        missing.append(f"host name {name}: {_in_words(error)}")
+        missing.append(f"host name {name}: {namespace_refusal(error)}")
     missing += _mount_files(name, hosts, Path(etc_dir))
     return NodeIsolation(kind, missing)
 
@@ -132,10 +140,10 @@ def _rehearse(kind: IsolationKind, user_namespace: int | None = None) -> dict[st
     ids = os.getuid(), os.getgid()
     try:
         _unshare(kind, user_namespace)
-        _check(_libc().mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None), "keep mounts private")
+        keep_mounts_private()
         socket.sethostname("rehearsal")
     except OSError as error:
-        return {"ok": False, "why": _in_words(error)}
+        return {"ok": False, "why": namespace_refusal(error)}
     if (os.getuid(), os.getgid()) != ids:
         return {"ok": False, "why": "the kernel did not keep the uid inside the user namespace"}
     return {"ok": True}
@@ -143,18 +151,16 @@ def _rehearse(kind: IsolationKind, user_namespace: int | None = None) -> dict[st
 
 def _unshare(kind: IsolationKind, user_namespace: int | None) -> None:
     if kind == "user" and user_namespace is not None:
-        _check(_libc().setns(user_namespace, _CLONE_NEWUSER), "setns")
+        setns(user_namespace, CLONE_NEWUSER)
     elif kind == "user":
         _unshare_user()
-    _check(_libc().unshare(_CLONE_NEWUTS | _CLONE_NEWNS), "unshare")
+    unshare(CLONE_NEWUTS | CLONE_NEWNS)
 
 
 def _unshare_user() -> None:
     uid, gid = os.getuid(), os.getgid()
-    _check(_libc().unshare(_CLONE_NEWUSER), "unshare")
-    # The kernel takes a gid_map from an ordinary user only once setgroups is given up.
-    for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        Path(f"/proc/self/{file}").write_text(text)
+    unshare(CLONE_NEWUSER)
+    map_ids(uid, gid)
 
 
 def _new_user_namespace() -> int | None:
@@ -181,27 +187,6 @@ def _new_user_namespace() -> int | None:
         os.close(ready_fd)
         os.close(release_fd)
         os.waitpid(pid, 0)
-
-
-def _in_words(error: OSError) -> str:
-    """The refusal with the usual cause of it, as far as the kernel lets one see."""
-    if os.geteuid() == 0 and error.errno == errno.EPERM:
-        return "this root may not make namespaces (a container without CAP_SYS_ADMIN?)"
-    if _setting("user/max_user_namespaces") == "0" or error.errno == errno.ENOSPC:
-        return "user namespaces are switched off or used up (sysctl user.max_user_namespaces)"
-    if _setting("kernel/unprivileged_userns_clone") == "0":
-        return "user namespaces are for root only (sysctl kernel.unprivileged_userns_clone=1 allows them)"
-    if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
-        return "AppArmor restricts user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0 allows them)"
-    what = f" ({error.filename})" if error.filename else ""
-    return f"the kernel refused: {error.strerror}{what}"
-
-
-def _setting(name: str) -> str | None:
-    try:
-        return Path("/proc/sys", name).read_text().strip()
-    except OSError:
-        return None
 
 
 # --- the files ---------------------------------------------------------------------------------------------
@@ -274,7 +259,11 @@ def _mount_text(source: Path, text: str, target: str) -> list[str]:
 
 
 def _bind(source: str, target: str) -> bool:
-    return bool(_libc().mount(source.encode(), target.encode(), None, _MS_BIND, None) == 0)
+    try:
+        mount(source, target, None, MS_BIND)
+    except OSError:
+        return False
+    return True
 
 
 def _read(path: str) -> str:
@@ -330,13 +319,3 @@ def _in_child(action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     os.waitpid(pid, 0)
     outcome: dict[str, Any] = json.loads(text) if text else {"why": "the trial process died"}
     return outcome
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), what)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from bireme.agent.boxes.blueprint import Mount
 from bireme.agent.messages.lines import LineReader, decode_line
 from bireme.agent.messages.protocol import ProtocolError
 from bireme.agent.system.output import OpenFileError
@@ -43,6 +44,27 @@ class Share(msgspec.Struct):
     cpu_ids: tuple[int, ...] = ()
 
 
+class Box(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The image that a script or a step runs in, and how: what the options of containers say, complete."""
+
+    image: str = ""
+    """As the user wrote it; the folder of an OCI bundle, where `bundle`."""
+    bundle: bool = False
+    name: str = ""
+    """Under which the steps of the job share it."""
+    name_flag: str = "auto"
+    mounts: tuple[Mount, ...] = ()
+    workdir: str = ""
+    save: str = ""
+    """Where it is saved when the script or step is over."""
+    mount_home: bool = False
+    remap_root: bool = True
+    entrypoint: bool = False
+    writable: bool = True
+    kept: tuple[str, ...] = ()
+    """Variables that win over the image's."""
+
+
 class Batch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A batch script, and what it is started with."""
 
@@ -56,6 +78,7 @@ class Batch(msgspec.Struct, kw_only=True, omit_defaults=True):
     append: bool = False
     umask: int | None = None
     unopened: Unopened | None = None
+    box: Box | None = None
 
 
 class Order(msgspec.Struct, tag_field="op", kw_only=True, omit_defaults=True):
@@ -188,6 +211,7 @@ class StartStep(JobOrder, tag="step", kw_only=True):
     mpi: str = ""
     world: World | None = None
     window: Window | None = None
+    box: Box | None = None
     hosts: dict[str, str] = msgspec.field(default_factory=dict)
     scripts: dict[str, str] = msgspec.field(default_factory=dict)
 

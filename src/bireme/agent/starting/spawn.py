@@ -40,6 +40,9 @@ from typing import NoReturn
 
 import msgspec
 
+from bireme.agent.boxes.blueprint import Blueprint, Entrance
+from bireme.agent.boxes.building import build
+from bireme.agent.boxes.entering import enter
 from bireme.agent.system.descriptors import close_all_but, limit_of_tasks, restore_limit
 from bireme.agent.system.forking import fork_deaf
 from bireme.agent.system.identity import Identity, become
@@ -54,6 +57,8 @@ long as no process of it is there."""
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _FALLBACK_CWD = "/tmp"
 SHELL = "/bin/sh"
+ANSWER_FD = 4
+"""Where a child that builds a box has the socket to tell of it."""
 _SHELL_REPORT_FD = 9
 """The highest number that every shell can redirect to."""
 _SHELL_STARTED = b"ok"
@@ -114,7 +119,9 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `join_files` are `cgroup.procs` files that the child enters before it drops its rights and runs anything.
     `pid_variable` names a variable that holds the child's own pid. `greeting` is written to its stdout before it runs,
     `notice` is a line for its stderr. `folder_patience_s`: how long others may take to make the folder of an output,
-    before the child does. `sure`: the caller knows that `argv[0]` can be executed.
+    before the child does. `sure`: the caller knows that `argv[0]` can be executed. `entrance`: the box that it runs in,
+    entered when its streams are open. `blueprint`: a box that is to be built, instead of a program; what comes of that
+    is told to the child's descriptor `ANSWER_FD`.
     """
 
     argv: Sequence[str]
@@ -137,6 +144,8 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     notice: str = ""
     folder_patience_s: float = 0.0
     sure: bool = False
+    entrance: Entrance | None = None
+    blueprint: Blueprint | None = None
 
     @property
     def foreign(self) -> Identity | None:
@@ -147,9 +156,15 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def streams(self) -> tuple[Stream, Stream, Stream]:
         return self.stdin, self.stdout, self.stderr
 
+    @property
+    def is_of_box(self) -> bool:
+        return self.entrance is not None or self.blueprint is not None
+
     def suits_a_shell(self) -> bool:
         """Whether an `sh` can do all of it: a batch script of the agent's own user."""
-        asks_more = self.rlimits or self.extra_fds or self.greeting or self.notice or self.controlling_tty
+        asks_more = (
+            self.is_of_box or self.rlimits or self.extra_fds or self.greeting or self.notice or self.controlling_tty
+        )
         if asks_more or self.nice is not None or self.cpu_ids is not None or self.foreign is not None:
             return False
         if not self.sure or not self.new_session:
@@ -345,8 +360,14 @@ class _Child:
         if birth.notice:
             _write_all(2, f"slurmstepd: {birth.notice}\n".encode(errors="surrogateescape"))
         _write_all(1, birth.greeting)
+        if birth.blueprint is not None:
+            self._stage = "build a container"
+            build(birth.blueprint, ANSWER_FD)
         if not birth.argv:
             os._exit(0)
+        if birth.entrance is not None:
+            self._stage = "enter its container"
+            enter(birth.entrance)
         self._stage = "enter directory"
         _enter_directory(birth.cwd, 2)  # as the user: root may be kept out of their directories
         self._stage = "execve"

@@ -74,7 +74,14 @@ def spawn_swiftly(birth: Birth) -> int | None:
 
 
 def _suits(birth: Birth) -> bool:
-    if not birth.argv or birth.foreign is not None or birth.join_files or birth.rlimits or birth.nice is not None:
+    if (
+        not birth.argv
+        or birth.is_of_box
+        or birth.foreign is not None
+        or birth.join_files
+        or birth.rlimits
+        or birth.nice is not None
+    ):
         return False
     if birth.controlling_tty or not birth.new_session or birth.greeting or birth.notice:
         return False

@@ -34,6 +34,7 @@ from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.steps import StepSpec
 from bireme.core.plan.trial import try_jobs
 from bireme.ports import BlobShareError, ForeignQueue
+from bireme.slurm.containers import ContainerError, check_texts
 from bireme.slurm.options.catalogue.help import is_applied
 from bireme.slurm.records.partitions import cluster_names
 from bireme.store import codec
@@ -169,12 +170,11 @@ def refuse_containers(api: Context, spec: JobSpec | StepSpec) -> None:
             f"--container={spec.container_bundle[:200]} is the folder of an OCI bundle, which pods cannot run: name an "
             "image that the cluster can pull, as --container-image=REGISTRY/NAME:TAG",
         )
-    if (spec.container_image or spec.container_bundle) and engine == "embedded":
-        raise Refusal(
-            Why.NOT_SUPPORTED,
-            "the embedded engine runs no containers (--container-image, --container): leave the option out to run on "
-            "the host, start the container in the script (apptainer exec, podman run), or use the kubernetes engine",
-        )
+    texts = {name: getattr(spec, f"container_{name}") for name in ("image", "mounts", "name", "save", "env")}
+    try:
+        check_texts({f"container-{name}": text for name, text in texts.items()})
+    except ContainerError as error:
+        raise Refusal(Why.NOT_SUPPORTED, f"pyxis: {error}") from error
 
 
 def _chosen_queue(api: Context, submission: Submission) -> ForeignQueue | None:

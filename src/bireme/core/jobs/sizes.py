@@ -27,7 +27,9 @@ LONG_TEXT = 128 * 1_024
 TEXTS: Mapping[str, int] = {
     **dict.fromkeys(("work_dir", "submit_dir", "std_in", "std_out", "std_err", "command"), PATH),
     **dict.fromkeys(("container_image", "container_bundle"), PATH),
-    **dict.fromkeys(("task_prolog", "task_epilog", "container_mounts", "container_workdir"), PATH),
+    **dict.fromkeys(("task_prolog", "task_epilog", "container_workdir", "container_save"), PATH),
+    "container_mounts": 4 * PATH,
+    "container_env": 4 * PATH,
     **dict.fromkeys(("cpu_bind", "mem_bind", "gpu_bind", "argv", "export", "submit_line"), LONG_TEXT),
     "multi_prog": 1024 * 1024,
     "text": 4 * 1_024,

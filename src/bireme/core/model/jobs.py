@@ -241,11 +241,19 @@ class JobSpec:
     mail_type: tuple[str, ...] = carried((), until=Until.ENDS, unseen=True)
     mail_user: str = carried("", until=Until.ENDS, unseen=True)
     container_image: str = carried("")
-    """--container-image (Pyxis): an image by its name in a registry."""
+    """--container-image (Pyxis): an image by its name in a registry, or a path."""
     container_bundle: str = carried("")
-    """--container: the folder of an OCI bundle. Only Slurm itself runs these."""
+    """--container: the folder of an OCI bundle."""
     container_mounts: str = carried("", unseen=True)
     container_workdir: str = carried("", unseen=True)
+    container_name: str = carried("", unseen=True)
+    container_save: str = carried("", unseen=True)
+    container_env: str = carried("", unseen=True)
+    container_mount_home: bool | None = carried(None, unseen=True)
+    """Of these and the next None is the cluster's default (`containers.*`)."""
+    container_remap_root: bool | None = carried(None, unseen=True)
+    container_entrypoint: bool | None = carried(None, unseen=True)
+    container_writable: bool | None = carried(None, unseen=True)
     export: str = carried("ALL", unseen=True)
     get_user_env: bool = carried(False, unseen=True)
     step_defaults: tuple[tuple[str, str], ...] = carried((), unseen=True)

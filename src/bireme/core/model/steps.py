@@ -107,6 +107,14 @@ class StepSpec:
     container_bundle: str = ""
     container_mounts: str = ""
     container_workdir: str = ""
+    container_name: str = ""
+    container_save: str = ""
+    container_env: str = ""
+    container_mount_home: bool | None = None
+    """Of these and the next None is the cluster's default."""
+    container_remap_root: bool | None = None
+    container_entrypoint: bool | None = None
+    container_writable: bool | None = None
     interactive: bool = False
     """salloc's own shell inside the allocation."""
     submit_line: str = ""

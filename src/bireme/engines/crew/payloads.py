@@ -24,6 +24,7 @@ from bireme.core.model.cluster import ClusterConfig, NodeConfig
 from bireme.core.model.jobs import Job
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.steps import Step, StepNode
+from bireme.engines.crew.boxes import ContainerDefaults, box_of
 from bireme.engines.crew.multi_prog import programs
 from bireme.ports import Blobs, Further
 from bireme.slurm.filenames import FilenameValues, expand_filename
@@ -55,6 +56,8 @@ class PayloadWriter:
         confined_devices: frozenset[str] = frozenset(),
     ) -> None:
         """`confined_devices`: nodes that show a job only its own devices."""
+        self.containers = ContainerDefaults()
+        """What jobs get that do not say; None: an engine whose pods are the containers."""
         self._home = str(home)
         self._blobs = blobs
         self.reconfigure(config, facts)
@@ -116,6 +119,7 @@ class PayloadWriter:
             stderr=files.std_err,
             append=self._appends(spec.open_append),
             umask=spec.umask,
+            box=box_of(spec, spec.work_dir, self.containers),
         )
         settings = self._config.settings
         return Start(
@@ -179,6 +183,7 @@ class PayloadWriter:
             cpu_bind=spec.cpu_bind,
             task_prolog=tuple(path for path in (settings.task_prolog, spec.task_prolog) if path),
             task_epilog=tuple(path for path in (spec.task_epilog, settings.task_epilog) if path),
+            box=box_of(spec, spec.work_dir or job.spec.work_dir, self.containers),
         )
         if spec.pty and ROWS_VARIABLE in env:
             common.window = Window(int(env[ROWS_VARIABLE]), int(env[COLUMNS_VARIABLE]))

@@ -157,8 +157,22 @@ def _open_mode(spec: JobSpec) -> tuple[str, ...]:
     return _given("open-mode", {None: "", True: "append", False: "truncate"}[spec.open_append])
 
 
+def _choice(name: str, yes: str, no: str) -> Callable[[JobSpec], tuple[str, ...]]:
+    """One of two options, or neither where nothing was said."""
+
+    def written(spec: JobSpec) -> tuple[str, ...]:
+        said = getattr(spec, name)
+        return () if said is None else (yes if said else no,)
+
+    return written
+
+
 PASSED: dict[str, Callable[[JobSpec], tuple[str, ...]]] = {
     "array": lambda spec: _given("array", _array(spec)),
+    "container_entrypoint": _choice("container_entrypoint", "--container-entrypoint", "--no-container-entrypoint"),
+    "container_mount_home": _choice("container_mount_home", "--container-mount-home", "--no-container-mount-home"),
+    "container_remap_root": _choice("container_remap_root", "--container-remap-root", "--no-container-remap-root"),
+    "container_writable": _choice("container_writable", "--container-writable", "--container-readonly"),
     "dependencies": lambda spec: _given("dependency", _dependencies(spec.dependencies)),
     "kill_on_node_fail": lambda spec: () if spec.kill_on_node_fail else ("--no-kill",),
     "name": lambda spec: _given("job-name", spec.name),

@@ -25,6 +25,8 @@ _NOT_FROM_SCRIPT = frozenset({"help", "usage", "version", "wrap", "verbose", "qu
 """Slurm reads these in a script and does nothing with them."""
 _ONLY_INSIDE_A_JOB = frozenset({"SLURM_STEP_GRES"})
 _ONLY_OUTSIDE_A_JOB = frozenset({"SLURM_JOB_NAME", "SLURM_GRES"})
+_PYXIS_SAYS = {"1": "yes", "true": "yes", "0": "no", "false": "no"}
+"""Other values of its variables say nothing."""
 _MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
 
 
@@ -95,12 +97,12 @@ class Options:
         return name in self.settings and not self.from_environment(name)
 
     def ignored(self) -> tuple[str, ...]:
-        """The options given but not applied yet, in order of name.
+        """The options given but not applied yet, here or by some engine, in order of name.
 
         Of srun's environment none: there a job's own variables repeat what was said when it was submitted.
         """
         table = TABLES[self.command]
-        unapplied = (name for name in self.settings if not table[name].honoured)
+        unapplied = (name for name in self.settings if not table[name].honoured_everywhere)
         inherits = self.command is Command.SRUN
         return tuple(sorted(name for name in unapplied if not (inherits and self.from_environment(name))))
 
@@ -170,7 +172,10 @@ def _from_environment(table: OptionTable, environment: Mapping[str, str], inside
             if variable not in environment or variable in skipped:
                 continue
             value = environment[variable]
-            if option.kind is Kind.FLAG or (option.kind is Kind.REQUEUE and value != EXPEDITE):
+            if option.kind is Kind.EITHER:
+                if (said := _PYXIS_SAYS.get(value)) is not None:
+                    yield Given(option, said)
+            elif option.kind is Kind.FLAG or (option.kind is Kind.REQUEUE and value != EXPEDITE):
                 if means_yes(value):
                     yield Given(option)
             else:
@@ -189,8 +194,12 @@ def _apply(options: Options, given: Iterable[Given], source: Source, moment: Mom
     seen: dict[str, int] = {}
     for each in given:
         key = each.option.key
+        value = parse_value(each, moment)
+        if each.option.kind is Kind.EITHER and key in seen and options.settings[key].value is not value:
+            names = " and ".join(f"--{option.name}" for option in TABLES[options.command].options if option.key == key)
+            raise OptionError(f"pyxis: both {names} were specified")
         seen[key] = seen.get(key, 0) + 1
-        options.settings[key] = Setting(parse_value(each, moment), each.value, source, seen[key])
+        options.settings[key] = Setting(value, each.value, source, seen[key])
 
 
 def _settle_memory(options: Options) -> None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass
+from typing import Any
 
 from bireme.core.model.distribution import DEFAULT_DISTRIBUTION, Distribution
 from bireme.core.model.resources import GresRequest
 from bireme.core.model.steps import StepSpec
+from bireme.slurm.job_fields.containers import CONTAINER_ROWS
+from bireme.slurm.job_fields.row import JobField
 from bireme.slurm.options.arbitrary import is_arbitrary
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import fatal
@@ -105,16 +108,20 @@ def build_step_spec(options: Options, context: SubmitContext) -> StepRequest:
         process_nice=context.process_nice,
         task_prolog=options.text("task-prolog"),
         task_epilog=options.text("task-epilog"),
-        container_image=options.text("container-image"),
-        container_bundle=options.text("container"),
-        container_mounts=options.text("container-mounts"),
-        container_workdir=options.text("container-workdir"),
+        **_container(options),
         interactive=options.flag("interactive"),
         submit_line=context.submit_line,
     )
     het_group = tuple(options.typed("het-group", tuple) or ())
     environment = exported(context.environment, text).environment
     return StepRequest(spec, job_id, het_group, environment, warnings)
+
+
+def _container(options: Options) -> dict[str, Any]:
+    """The fields of containers, which steps and jobs have under the same names."""
+    names = {row.option.name: row.name for row in CONTAINER_ROWS if isinstance(row, JobField) and row.option}
+    settings = options.settings.items()
+    return {names[option]: setting.value for option, setting in settings if option in names}
 
 
 def _size(options: Options) -> tuple[_Size, tuple[str, ...]]:

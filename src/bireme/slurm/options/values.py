@@ -14,6 +14,7 @@ from bireme.core.model.distribution import Distribution
 from bireme.core.model.queue_numbers import LARGEST_NICE, LARGEST_PRIORITY
 from bireme.slurm.arrays import parse_array
 from bireme.slurm.constraints import parse_constraint
+from bireme.slurm.containers import CHECKS, ContainerError
 from bireme.slurm.dependencies import parse_dependencies
 from bireme.slurm.distribution import parse_distribution
 from bireme.slurm.errors import SlurmSyntaxError
@@ -112,6 +113,19 @@ def _text(name: str, text: str | None, moment: Moment) -> str:
             failed = words.SUBMISSION_FAILED[moment.command]
             raise refused(f"{failed}: Invalid feature specification") from error
     return text or ""
+
+
+def _container(name: str, text: str | None, moment: Moment) -> str:
+    try:
+        return CHECKS[name](text or "")
+    except ContainerError as error:
+        raise OptionError(*(f"pyxis: {line}" for line in str(error).splitlines())) from error
+
+
+def _either(name: str, text: str | None, moment: Moment) -> bool:
+    """`text`: only of a variable, which says yes or no to its option."""
+    says_yes = not name.startswith("no-") and name != "container-readonly"
+    return says_yes is (text != "no")
 
 
 def _array(name: str, text: str | None, moment: Moment) -> object:
@@ -412,7 +426,9 @@ PARSERS: dict[Kind, Parser] = {
     Kind.CPU_BIND: _cpu_bind,
     Kind.DEPENDENCY: _dependency,
     Kind.DISTRIBUTION: _distribution,
+    Kind.CONTAINER: _container,
     Kind.DURATION: _job_time,
+    Kind.EITHER: _either,
     Kind.EXCLUSIVE: _exclusive,
     Kind.GPU_BIND: _gpu_bind,
     Kind.GPUS: _gpus,

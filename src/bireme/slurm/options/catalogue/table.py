@@ -44,7 +44,11 @@ class Kind(StrEnum):
     CPU_BIND = "cpu-bind"
     DEPENDENCY = "dependency"
     DISTRIBUTION = "distribution"
+    CONTAINER = "container"
+    """A text in the words of `slurm/containers`, which Pyxis refuses where it is not."""
     DURATION = "duration"
+    EITHER = "either"
+    """One of two options that say yes and no to the same thing (`--container-writable`, `--container-readonly`)."""
     EXCLUSIVE = "exclusive"
     GPU_BIND = "gpu-bind"
     GPUS = "gpus"
@@ -107,6 +111,10 @@ class Option:
     @property
     def honoured(self) -> bool:
         return not self.ignored
+
+    @property
+    def honoured_everywhere(self) -> bool:
+        return not self.ignored and not any(self.elsewhere.values())
 
 
 class OptionTable:

@@ -1,0 +1,198 @@
+"""Jobs and steps in images, as root, as a user of root's cluster, and as a user with a cluster of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.test_virtual_nodes import user_namespaces_work
+from tests.support.cluster import Cluster, virtual_nodes
+from tests.support.rootfs import busybox_root
+
+CONF = virtual_nodes(2, 2, cpus=8)
+pytestmark = pytest.mark.skipif(not user_namespaces_work(), reason="this kernel gives users no user namespaces")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A cluster, who uses it, and an image of theirs."""
+
+    cluster: Cluster
+    user: str | None
+    image: Path
+    work: Path
+
+    @property
+    def uid(self) -> int:
+        return 65534 if self.user else os.getuid()
+
+    def run(self, *words: str, check: bool = True, **how: Any) -> subprocess.CompletedProcess[str]:
+        return self.cluster.run(*words, check=check, user=self.user, cwd=self.work, **how)
+
+    def srun(self, *words: str, check: bool = True, **how: Any) -> subprocess.CompletedProcess[str]:
+        return self.run("srun", f"--container-image={self.image}", *words, check=check, **how)
+
+    def sbatch(self, script: str, *options: str) -> tuple[dict[str, Any], str]:
+        """Its record and its output, when it is over."""
+        path = self.work / "job.sh"
+        path.write_text(script)
+        job = self.run("sbatch", "--parsable", "-o", "%j.out", *options, str(path)).stdout.strip()
+        return self.cluster.wait(job), (self.work / f"{job}.out").read_text()
+
+
+@pytest.fixture(scope="module", params=["root", "a user of root's", "a user's own"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    if os.geteuid() != 0 and request.param != "a user's own":
+        pytest.skip("needs root")
+    user = "nobody" if request.param != "root" and os.geteuid() == 0 else None
+    owner = user if request.param == "a user's own" else None
+    with Cluster(CONF, owner=owner, for_everyone=True).running() as cluster:
+        work = cluster.folder / "theirs"
+        work.mkdir()
+        if user is not None:
+            os.chown(work, 65534, 65534)
+        yield Site(cluster, user, busybox_root(cluster.folder / "image", user), work)
+
+
+def test_a_task_runs_in_its_image_under_its_user(site: Site) -> None:
+    said = site.srun(
+        "sh", "-c", "cat /etc/made-by; ls /work 2>&1; id -u; pwd; echo $HOME; hostname; exit 7", check=False
+    )
+    assert said.stdout.splitlines() == [
+        *("the test", "ls: /work: No such file or directory", "0", "/", "/root", "n1"),
+    ]
+    assert said.returncode == 7
+    assert site.srun("--no-container-remap-root", "id", "-u").stdout == f"{site.uid}\n"
+    made = site.work / "made"
+    site.srun(f"--container-mounts={site.work}:/there", "sh", "-c", "touch /there/made")
+    assert made.stat().st_uid == site.uid, "root by name alone"
+
+
+def test_the_machine_is_seen_where_programs_need_it(site: Site) -> None:
+    looks = """
+        echo text > /dev/null && head -c4 /dev/zero | wc -c
+        test -e /proc/self/status && test -d /sys/class && test -d /dev/pts && test -w /dev/shm && echo there
+        grep -c n2 /etc/hosts
+        touch /sys/x /written 2>&1; test -f /written && echo written
+        ls $TMPDIR/here"""
+    (site.work / "here").touch()
+    said = site.srun("sh", "-c", looks, env={"TMPDIR": str(site.work)}).stdout.split("\n")
+    assert said[:3] == ["4", "there", "1"], said
+    assert "Read-only" in said[3]
+    assert said[4] == "written"
+    assert said[5] == f"{site.work}/here"
+    assert not (site.image / "written").exists()
+
+
+def test_mounts_lie_where_they_are_asked_for_and_nowhere_else(site: Site) -> None:
+    (site.work / "data").mkdir()
+    (site.work / "data/file").write_text("of the host\n")
+    mounts = "--container-mounts=./data:/a/b:ro,./data/file:/single,tmpfs:/memory,/usr/share"
+    said = site.srun(
+        mounts, "sh", "-c", "cat /a/b/file /single; touch /a/b/x; touch /memory/y && ls /memory; ls -d /usr/share/doc"
+    )
+    assert said.stdout.split("\n")[:4] == ["of the host", "of the host", "y", "/usr/share/doc"]
+    assert "Read-only file system" in said.stderr
+    for bad, why in (
+        ("/nowhere:/x", "/nowhere: No such file or directory"),
+        ("/usr:../usr", "leads outside of the container"),
+        ("usr:/x", "mount source must be a relative path, an absolute path"),
+        (":", "--container-mounts: invalid format"),
+        ("/etc/hostname:/bin", "one of them is a folder, the other is not"),
+    ):
+        refused = site.srun(f"--container-mounts={bad}", "true", check=False)
+        assert refused.returncode != 0
+        assert "error: pyxis: " in refused.stderr
+        assert why in refused.stderr
+
+
+def test_what_is_not_there_is_said_and_fails_the_task(site: Site) -> None:
+    for options, why in (
+        (["--container-image=/nowhere"], "/nowhere is not there"),
+        (
+            [f"--container-image={site.image}", "--container-workdir=/nowhere"],
+            "couldn't chdir to /nowhere: No such file",
+        ),
+        (["--container-name=box"], 'a container with name "box" does not exist, and --container-image is not set'),
+        (["--container-image="], "--container-image: argument required"),
+        (
+            ["--container-name=a:b", f"--container-image={site.image}"],
+            'flag must be "auto", "create", "exec" or "no_exec"',
+        ),
+        (["--container-writable", "--container-readonly"], "both --container-readonly and --container-writable were"),
+    ):
+        refused = site.run("srun", *options, "true", check=False)
+        assert refused.returncode != 0
+        assert why in refused.stderr, refused.stderr
+    assert "execve(): nothing: No such file" in site.srun("nothing", check=False).stderr
+
+
+def test_the_images_variables_win_but_for_the_jobs_own(site: Site) -> None:
+    said = site.srun(
+        "sh",
+        "-c",
+        'echo "$SLURM_JOB_ID.$SLURM_PROCID" $KEPT; echo $PATH',
+        env={"KEPT": "kept", "PATH": site.cluster.env["PATH"]},
+    )
+    first, path = said.stdout.splitlines()
+    assert first.endswith(".0 kept")
+    assert path.split(":")[:2] == [f"{site.cluster.home}/bin", "/usr/local/sbin"]
+
+
+def test_a_batch_script_runs_in_its_image_and_its_steps_where_they_say(site: Site) -> None:
+    script = f"#!/bin/sh\n#SBATCH --container-image={site.image}\ncat /etc/made-by; echo $0; exit 5\n"
+    record, output = site.sbatch(script)
+    assert (record["state"], record["exit_code"]) == ("FAILED", 5)
+    assert output.startswith("the test\n"), output
+    record, output = site.sbatch(script, "--container-image=/nowhere")
+    assert record["state"] == "FAILED"
+    assert output.startswith("slurmstepd: error: pyxis: /nowhere is not there: "), output
+
+
+def test_steps_of_a_job_share_a_container_by_its_name(site: Site) -> None:
+    script = f"""#!/bin/sh
+        srun -N1 --container-image={site.image} --container-name=box sh -c 'echo in the box > /note' || echo first
+        srun -N1 --container-name=box cat /note || echo second
+        srun -N1 --container-name=box --container-workdir=/etc pwd
+        srun -N1 --container-image={site.image} cat /note || echo not in another
+        srun -N1 --container-image={site.image} --container-name=box:create true || echo there already
+        """
+    _, output = site.sbatch(script, "-N1")
+    lines = [line for line in output.splitlines() if not line.startswith(("slurmstepd", "srun", "cat"))]
+    assert lines == ["in the box", "/etc", "not in another", "there already"], output
+
+
+def test_a_readonly_image_is_read_only(site: Site) -> None:
+    refused = site.srun("--container-readonly", "touch", "/x", check=False)
+    assert "Read-only file system" in refused.stderr
+    by_variable = site.srun("touch", "/x", check=False, env={"PYXIS_CONTAINER_READONLY": "1"})
+    assert "Read-only file system" in by_variable.stderr
+
+
+def test_the_home_folder_is_there_when_it_is_asked_for(site: Site) -> None:
+    if site.user is not None:
+        pytest.skip("nobody has no home")
+    listed = site.srun("--container-mount-home", "sh", "-c", "ls -a $HOME").stdout
+    assert sorted(listed.split()) == sorted([".", "..", *os.listdir(Path.home())])
+    assert site.srun("sh", "-c", "ls $HOME").stdout == ""
+
+
+def test_nothing_is_left_of_a_container(site: Site) -> None:
+    """Signals, ends and limits are those of tasks outside: what runs in a box is below its keeper."""
+    path = site.work / "long.sh"
+    path.write_text("#!/bin/sh\nsh -c 'touch /tmp/started.$SLURM_JOB_ID; sleep 600' & sleep 600\n")
+    job = site.run("sbatch", "--parsable", f"--container-image={site.image}", str(path)).stdout.strip()
+    started = Path(f"/tmp/started.{job}")
+    site.cluster.until(started.exists)
+    started.unlink()
+    assert site.cluster.pids_with(f"BIREME_JOB={job}.")
+    site.run("scancel", job)
+    assert site.cluster.wait(job)["state"] == "CANCELLED"
+    assert not site.cluster.pids_with(f"BIREME_JOB={job}.")
+    mounts = Path("/proc/self/mounts").read_text()
+    assert str(site.image) not in mounts
