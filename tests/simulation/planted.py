@@ -38,6 +38,7 @@ from bireme.core.model.nodes import Health, Node
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.resources import Allocation
 from bireme.core.model.serving.services import RevisionLife, Service
+from bireme.core.placement import search
 from bireme.core.placement.occupancy import Occupancy
 from bireme.core.plan import consider, decisions, fitting, preempt, seniority
 from bireme.core.plan.outlook import Outlook
@@ -130,6 +131,12 @@ def _counting(patch: Patch, change: Callable[[Allocation], Allocation]) -> None:
     hold, release = Occupancy.hold, Occupancy.release
     patch.setattr(Occupancy, "hold", lambda self, allocation: hold(self, change(allocation)))
     patch.setattr(Occupancy, "release", lambda self, allocation: release(self, change(allocation)))
+
+
+@bug("in all, and was given", 10)
+def counted_on_each_node(patch: Patch) -> None:
+    """`--gpus` of several nodes is counted on each of them by itself."""
+    patch.setattr(search, "split_job_gres", lambda demand, chosen, free: [list(demand.gres_per_job) for _ in chosen])
 
 
 @bug("gpu:.* held twice|parts of GPU", 6)

@@ -95,7 +95,9 @@ def draw(seed: int, *, wishes: bool = True) -> Story:
         _wishes(wishing, config)
         later = replace(wishing, random=random.Random(f"later wishes {seed}"))
         _later_wishes(later, config)
-        _big_one_held(replace(later, random=random.Random(f"big ones {seed}")), config)
+        later = replace(later, random=random.Random(f"big ones {seed}"))
+        _big_one_held(later, config)
+        _counted_in_all(replace(later, random=random.Random(f"in all {seed}")), config)
     return Story(seed, config, limits, draft.in_order(), qos)
 
 
@@ -418,6 +420,21 @@ def _big_one_held(draft: Draft, config: ClusterConfig) -> None:
     held_at = at + source.uniform(20, 60)
     draft.add("hold", held_at, job=big, user="root")
     draft.add("release", held_at + source.uniform(20, 200), job=big, user="root")
+
+
+def _counted_in_all(draft: Draft, config: ClusterConfig) -> None:
+    """`--gpus` of some that come to a full cluster, for one node or for two, and smaller ones behind them."""
+    gpus = config.nodes[0].gres_count("gpu")
+    if not gpus or not draft.chance(0.1):
+        return
+    source = draft.random
+    at = source.uniform(0, PEOPLE_S - 200)
+    for _ in draft.nodes:
+        run = str(Behaviour(run=round(source.uniform(50, 300), 3)))
+        _wish(draft, config, at, cpus=1, gpus_per_node=gpus, time_s=900, comment=run)
+    for place in range(source.randint(2, 5)):
+        nodes = min(source.choice((1, 2)), len(draft.nodes))
+        _wish(draft, config, at + 1 + place, cpus=1, nodes=nodes, gpus=source.randint(nodes, nodes * gpus))
 
 
 def _requeued(draft: Draft, config: ClusterConfig) -> None:

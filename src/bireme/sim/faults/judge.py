@@ -62,8 +62,8 @@ class Judge:
         """Last words about a start that the daemon was told, and when: the journal must have them soon."""
         self._rules: tuple[Callable[[Standing, e.Recorded, e.JobAllocated], None], ...] = (
             self._wanted, self._not_held, self._begun, self._conditions_met, self._throttled, self._licensed,
-            self._on_open_nodes, self._in_its_partition, self._in_its_reservation, self._clear_of_reservations,
-            self._within_limits,
+            self._given_in_all, self._on_open_nodes, self._in_its_partition, self._in_its_reservation,
+            self._clear_of_reservations, self._within_limits,
         )  # fmt: skip
 
     # -- what the journal says -----------------------------------------------------------------------------------------
@@ -218,6 +218,13 @@ class Judge:
         for name, count in wanted.items():
             if in_use[name] + count > self._licences.get(name, 0):
                 raise Violation(f"job {job.id} took {count} licences {name}, and {in_use[name]} were in use")
+
+    def _given_in_all(self, job: Standing, recorded: e.Recorded, event: e.JobAllocated) -> None:
+        """--gpus: so many on all of its nodes together, neither more nor less."""
+        for asked in job.spec.resources.gres_per_job:
+            given = sum(share.gres_count(asked.name) for share in event.allocation.shares)
+            if given != asked.count:
+                raise Violation(f"job {job.id} asked for {asked.count} {asked.name} in all, and was given {given}")
 
     # -- where it may start --------------------------------------------------------------------------------------------
 
