@@ -353,6 +353,7 @@ class Daemon:
             lambda: float(self._settings.telemetry_interval_s),
             past,
             self._tracked_runs,
+            lambda: runtime.engine.capabilities.agents is not None,
         )
         station.keeper.on_heard(keeper.heard)
         keeper.begin()

@@ -10,9 +10,11 @@ own files, where that is another one. Invariant: at most `MOST_THREADS` of one t
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +22,7 @@ from bireme.evidence.whereabouts import ranks_text
 
 MOST_THREADS = 200
 _MOST_FRAMES = 100
-_PY_SPY_S = 20.0
+_PY_SPY_S = 8.0
 _LONGEST_LABEL = 24
 _HEADS = (b"most recent call first", b" (idle)", b" (active")
 _FAULT = re.compile(
@@ -122,8 +124,8 @@ def compared(main: Mapping[int, Stack]) -> Iterator[tuple[str, int]]:
 
 
 def py_spy() -> str | None:
-    """The program, where it is installed."""
-    return shutil.which("py-spy")
+    """The program, where it is installed: on the PATH, or beside this Python."""
+    return shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(sys.executable))
 
 
 def dump(pid: int, program: str) -> str:

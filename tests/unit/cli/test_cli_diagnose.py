@@ -17,6 +17,7 @@ import pytest
 from tests.unit.cli.fake_daemon import FakeDaemon
 
 from bireme.cli.main import main
+from bireme.evidence import standing
 
 Captured = pytest.CaptureFixture[str]
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB"
@@ -225,7 +226,9 @@ def test_stacks_of_a_running_job(daemon: FakeDaemon, capfd: Captured, monkeypatc
     ) as process:  # fmt: skip
         assert process.stdout is not None
         process.stdout.readline()
-        told = diagnosed(capfd, "--stacks", str(job))
+        with monkeypatch.context() as without:
+            without.setattr(standing, "py_spy", lambda: None)
+            told = diagnosed(capfd, "--stacks", str(job))
         assert "pip install py-spy" in told["problems"][0]
         spy = Path("py-spy")
         spy.write_text(f"#!{sys.executable}\nprint('Thread 1 (idle): \"MainThread\"\\n    read (data.py:12)\\n')\n")
@@ -233,4 +236,4 @@ def test_stacks_of_a_running_job(daemon: FakeDaemon, capfd: Captured, monkeypatc
         told = diagnosed(capfd, "--stacks", str(job))
         assert told["problems"] == []
         process.communicate()
-    assert "no Python process" in diagnosed(capfd, "--stacks", str(job))["problems"][0]
+    assert f"no process of job {job}" in diagnosed(capfd, "--stacks", str(job))["problems"][0]

@@ -18,7 +18,6 @@ from typing import Any
 
 from bireme.cli.connection import make_transport
 from bireme.cli.diagnosing.asked import Asked, asked_of
-from bireme.cli.diagnosing.hanging import stack_lines_of
 from bireme.cli.diagnosing.text import text_of
 from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable
@@ -29,6 +28,7 @@ from bireme.core.diagnosis.judging import judge
 from bireme.core.diagnosis.matching import Rulebook
 from bireme.core.diagnosis.model import Clue, Diagnosis, Line
 from bireme.daemon.paths import default_home
+from bireme.evidence import standing
 from bireme.evidence.answers import ANSWERED, answer_of, with_ends
 from bireme.evidence.logs import masked
 from bireme.evidence.reading import STDIN, Output, Reader
@@ -160,7 +160,7 @@ def _case_of_job(job: str, *, stacks: bool) -> _Case:
         folders = [os.path.dirname(output.path) for output in asked.outputs]
         case.outputs += [Output(path=path) for path in dumps_beside(folders, asked.owner, asked.start)]
     if stacks:
-        lines, problems = stack_lines_of(asked.job_id)
+        lines, problems = standing.lines_of(asked.job_id)
         case.lines += lines
         case.problems += problems
     return case

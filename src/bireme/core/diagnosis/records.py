@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from bireme.core.diagnosis.model import Line
 from bireme.core.explain.wording import sentence
 from bireme.core.model import events as e
+from bireme.core.model.finding.findings import Trouble
 from bireme.core.model.jobs import Finished, Outcome
 from bireme.core.model.reasons import Reason, ReasonKind
 from bireme.core.model.resources import Allocation, ExitStatus
@@ -116,9 +117,18 @@ def _lines_of(event: e.Event, at: float) -> list[Line]:
             return _lines_of_reason(reason, at)
         case e.JobEnding(outcome=outcome) | e.JobCancelled(outcome=outcome):
             return lines_of_outcome(outcome, at)
+        case e.FindingOpened(trouble=trouble) | e.FindingChanged(trouble=trouble):
+            return _lines_of_trouble(trouble)
         case e.JobSuspended(for_job=by) if by is not None:
             return [_line(at, f"suspended for job {by}")]
     return []
+
+
+def _lines_of_trouble(trouble: Trouble) -> list[Line]:
+    """What detectors have found about this start while it ran, in their words, and where its programs stood."""
+    said = Line(text=trouble.title, source="series", at=trouble.since, rank=trouble.place.rank)
+    quoted = (each for each in trouble.quotes if each.source == "trace")
+    return [said, *(Line(text=each.text, source="trace", at=each.at, node=each.node) for each in quoted)]
 
 
 def lines_of_outcome(outcome: Outcome, at: float | None) -> list[Line]:

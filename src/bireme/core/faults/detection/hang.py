@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from bireme.core.diagnosis.model import Line
 from bireme.core.faults.detection.thresholds import Thresholds
 from bireme.core.model import observations as o
 from bireme.core.model.finding.findings import Gravity, Place, Quote, Trouble
@@ -34,6 +35,8 @@ _SPINS_PERCENT = 90.0
 """A kernel that waits for other ranks keeps its GPU "used" all the time."""
 _HOLDS_SHARE = 0.5
 _FORGETS = 0.2
+_MOST_STACKS = 16
+_LONGEST = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,3 +224,22 @@ def _first(look: Look, pulse: Pulse) -> str:
         return ""
     earliest, *others = sorted(ranks, key=lambda rank: ranks[rank])
     return f"rank {earliest} was quiet first" if ranks[earliest] < ranks[others[0]] else ""
+
+
+# -- where its programs stand ----------------------------------------------------------------------------------------
+
+
+def with_stacks(trouble: Trouble, lines: Sequence[Line], problems: Sequence[str], at: float) -> Trouble:
+    """With where its programs stand as evidence, and the rank named that stands elsewhere, if one does. `lines`: those
+    that compare ranks are of no process. `problems`: why more is not known."""
+    apart = [line for line in lines if not line.pid]
+    first = [line for line in lines if line.pid and not line.order]  # one thread of each: all of them are not read
+    told = [*apart, *first][:_MOST_STACKS]
+    quotes = [Quote(text=f"{_who(line)}{line.text}"[:_LONGEST], source="trace", at=at, node=line.node) for line in told]
+    quotes += [Quote(text=f"not known: {text}"[:_LONGEST], source="record", at=at) for text in problems[:2]]
+    title = f"{trouble.title.partition(': ')[0]}: {apart[0].text}"[:_LONGEST] if apart else trouble.title
+    return replace(trouble, title=title, quotes=(*trouble.quotes, *quotes))
+
+
+def _who(line: Line) -> str:
+    return f"rank {line.rank}: " if line.pid and line.rank is not None else ""

@@ -31,6 +31,7 @@ from bireme.daemon.faults.detecting.jobs import Watched, gang_of, look_at, watch
 from bireme.daemon.faults.detecting.losses import Losses
 from bireme.daemon.faults.detecting.memory import Memory, task_of
 from bireme.daemon.faults.detecting.places import Cards, Places
+from bireme.daemon.faults.detecting.standing import StandingKeeper
 from bireme.ports import Experiments, Happened, Sampled
 
 log = logging.getLogger("bireme.daemon")
@@ -49,7 +50,8 @@ _DAY_S = 86_400.0
 
 class DetectingKeeper:
     """`thresholds`, `interval_s` (how often gatherers look): as the settings in force say; `past`: how jobs ended since
-    a time, called in a thread; `experiments`: what jobs told their trackers, None where nobody is asked."""
+    a time, called in a thread; `experiments`: what jobs told their trackers, None where nobody is asked; `is_here`:
+    whether jobs' programs run on this machine."""
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class DetectingKeeper:
         interval_s: Callable[[], float],
         past: Callable[[float], Sequence[End]] = lambda _: (),
         experiments: Callable[[], Experiments | None] = lambda: None,
+        is_here: Callable[[], bool] = lambda: False,
     ) -> None:
         self._cluster, self._thresholds, self._interval_s, self._past = cluster, thresholds, interval_s, past
         self._cards = cards
@@ -75,6 +78,7 @@ class DetectingKeeper:
         self._new_ends = True
         self._lemons_at = 0.0
         self._usual_at = -_USUAL_S
+        self._standing = StandingKeeper(cluster, is_here)
         self._losses = Losses(experiments, lambda: cluster.state)
         self._began_at = cluster.clock.now()
         self._task: asyncio.Task[None] | None = None
@@ -91,6 +95,7 @@ class DetectingKeeper:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+        await self._standing.close()
 
     @property
     def _gap_s(self) -> float:
@@ -214,6 +219,8 @@ class DetectingKeeper:
         self._pulses[one.start] = pulse = hang.looked(pulse, look, self._gap_s)
         if one.may_hang:
             yield from hang.judge(one.place, pulse, self._thresholds())
+        if not pulse.is_quiet:
+            self._standing.gets_on(one.start)
         gang = gang_of(one, self._memory, self._places, now, self._gap_s)
         key = one.place.key
         after, seen = straggler.judge(one.job.label, gang, self._streaks.get(key, {}), self._thresholds(), self._gap_s)
@@ -260,9 +267,14 @@ class DetectingKeeper:
 
     def _report(self, seen: Iterable[o.Observation]) -> None:
         """Only what would change a finding: to say all of it at every look would wake the loop for nothing."""
-        new = [each for each in seen if is_news(self._cluster.state, each)]
-        if new:
-            self._cluster.report(new)
+        told = []
+        for each in (each for each in seen if is_news(self._cluster.state, each)):
+            if isinstance(each, o.TroubleSeen) and each.trouble.detector == hang.DETECTOR:
+                self._standing.tell(each)
+            else:
+                told.append(each)
+        if told:
+            self._cluster.report(told)
 
 
 def is_news(state: State, seen: o.Observation) -> bool:
