@@ -181,7 +181,8 @@ def of_a_cluster() -> tuple[Taken, dict[int, dict[str, float]]]:
         now=START + 60.0, cluster="bench", engine="embedded", version="0", up_since=float(START), problems={},
         pending=tuple(jobs[SCRAPE_JOBS:]), verdicts={}, holding=tuple(jobs[:SCRAPE_JOBS]), nodes=nodes, services=(),
         submitted=len(jobs), events=9 * len(jobs), planned_at=float(START), ended=Ended(SCRAPE_JOBS, {"COMPLETED": 7}),
-        work=None, measured=measured, rounds=rounds, findings=(), findings_opened=0, router_page="",
+        work=None, measured=measured, rounds=rounds, findings=(), findings_opened=0, fences=(), healings=(),
+        healings_proposed=0, router_page="",
         viewer=Viewer(State(), NOBODY),
     )  # fmt: skip
     figures = {job.id: {"cpu_user": 7.5, "cpu_system": 0.5, "memory": 1000.0} for job in jobs[:SCRAPE_JOBS]}

@@ -21,7 +21,7 @@ from typing import Any
 import bireme
 from bireme.agent.confining import confinement, namespaces, tracking
 from bireme.agent.devices import gpus
-from bireme.cli.lifecycle import agents_without_a_daemon, findings_words, rounds_words
+from bireme.cli.lifecycle import agents_without_a_daemon, findings_words, healings_words, rounds_words
 from bireme.cli.main import SLURM_COMMANDS
 from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
@@ -287,6 +287,7 @@ def _daemon(paths: Paths) -> Iterator[Check]:
     yield from _router(about.get("router") or {}, paths)
     yield from _telemetry(about.get("telemetry"), paths)
     yield from _findings(about.get("findings") or {})
+    yield from _healings(about.get("healings") or {})
     yield from _nodes(nodes, about.get("silent_agents") or [], paths)
 
 
@@ -341,6 +342,12 @@ def _findings(counted: dict[str, int]) -> Iterator[Check]:
     if words := findings_words(counted):
         status = FAIL if counted.get("broken") else WARN
         yield Check("findings", status, f"stand: {words}", "bireme findings")
+
+
+def _healings(told: dict[str, int]) -> Iterator[Check]:
+    """What is out of service, also by hand, and what waits for a person."""
+    if words := healings_words(told):
+        yield Check("healings", WARN, words, "bireme healings")
 
 
 def _nodes(nodes: list[dict[str, Any]], unanswered: list[str], paths: Paths) -> Iterator[Check]:

@@ -380,6 +380,8 @@ def _status(argv: list[str]) -> int:
         print(f"Telemetry {line}")
     if words := findings_words(about.get("findings") or {}):
         print(f"Findings  {words}: see bireme findings")
+    if words := healings_words(about.get("healings") or {}):
+        print(f"Healings  {words}: see bireme healings")
     print(f"Machine   {machine_words(nodes)}")
     print(f"Nodes     {_counts(_node_states(nodes))}")
     print(f"Jobs      {_counts(states) or 'none'}")
@@ -399,6 +401,17 @@ def _router_words(about: dict[str, Any]) -> str:
 def findings_words(counted: dict[str, int]) -> str:
     """`2 broken, 1 degraded`; empty: nothing is known to be wrong."""
     return ", ".join(f"{counted[gravity]} {gravity}" for gravity in _GRAVITIES if counted.get(gravity))
+
+
+def healings_words(told: dict[str, int]) -> str:
+    """`1 GPU and 2 nodes out of service, 1 waits for a person`; empty: there is nothing to say."""
+    out = [
+        counted(told[key], noun) for key, noun in (("fenced_gpus", "GPU"), ("fenced_nodes", "node")) if told.get(key)
+    ]
+    said = [f"{' and '.join(out)} out of service"] if out else []
+    if asked := told.get("suggested"):
+        said.append(f"{asked} wait{'' if asked > 1 else 's'} for a person")
+    return ", ".join(said)
 
 
 def telemetry_words(about: dict[str, Any] | None) -> list[str]:

@@ -11,9 +11,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from bireme.cli.connection import make_transport
+from bireme.cli.faults.findings import where_of
 from bireme.cli.parsing import Arguments
 from bireme.cli.serving.pages import why_lines
 from bireme.cli.serving.services import router_of
@@ -157,7 +159,7 @@ class _Page:
         kind = next(key for key in ("waiting", "running", "ended") if key in job)
         yield from _wrapped(f'Job {job["job"]} "{job["name"]}" of {job["user"]}: {job["state"]}')
         rows = getattr(self, f"_{kind}")(job)
-        yield from _rows(rows)
+        yield from _rows(chain(rows, _labelled("Healing", job.get("healed") or ())))
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -399,7 +401,7 @@ def _wrong(findings: Iterable[Record]) -> Iterator[tuple[str, str]]:
     """What is found about the job and where it runs."""
     label = "Wrong"
     for found in findings:
-        yield label, f"{found['title']} ({found['gravity']}, {found['place']}): bireme findings show {found['id']}"
+        yield label, f"{found['title']} ({found['gravity']}, {where_of(found)}): bireme findings show {found['id']}"
         label = ""
 
 

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 
 from bireme.api.cluster import Cluster, Service, Work
 from bireme.api.privacy import Viewer
+from bireme.core.faults.fences.shelves import FENCES
 from bireme.core.faults.findings.shelves import FINDINGS, opened_so_far
+from bireme.core.faults.healings.shelves import HEALINGS, proposed_so_far
 from bireme.core.model.finding.findings import Finding
+from bireme.core.model.healing.fences import Fence
+from bireme.core.model.healing.healings import Healing
 from bireme.core.model.jobs import Job
 from bireme.core.model.nodes import Node
 from bireme.core.services.standing import standing
@@ -72,6 +76,10 @@ class Taken:
     findings: tuple[Finding, ...]
     findings_opened: int
     """Since the journal began."""
+    fences: tuple[Fence, ...]
+    healings: tuple[Healing, ...]
+    healings_proposed: int
+    """Since the journal began."""
     router_page: str
     viewer: Viewer
 
@@ -105,6 +113,9 @@ def take(cluster: Cluster, service: Service, viewer: Viewer, ended: Ended, measu
         rounds=tuple(telemetry.newest_rounds()) if telemetry is not None else (),
         findings=tuple(FINDINGS.of(state).values()),
         findings_opened=opened_so_far(state),
+        fences=tuple(FENCES.of(state).values()),
+        healings=tuple(HEALINGS.of(state).values()),
+        healings_proposed=proposed_so_far(state),
         router_page=router,
         viewer=viewer,
     )

@@ -46,6 +46,7 @@ def write(taken: Taken, figures: Callable[[], Figures]) -> str:
     _services(page, taken)
     _gpu_jobs(page, taken)
     _findings(page, taken)
+    _healings(page, taken)
     if not taken.viewer.hidden("nodes"):
         tell_hardware(page, taken.measured)
         what = "The time of the newest round of figures that a machine told."
@@ -279,6 +280,19 @@ def _findings(page: Page, taken: Taken) -> None:
     page.tell(
         "bireme_node_findings", "gauge", what, (({"node": n, "gravity": g}, c) for (n, g), c in sorted(by_node.items()))
     )
+
+
+def _healings(page: Page, taken: Taken) -> None:
+    """What is out of service, and what was decided and stands: by what is done and how far it is."""
+    fences = Counter("gpu" if each.of_gpu else "node" for each in taken.fences)
+    what = "GPUs and nodes that are out of service because something is wrong with them."
+    page.tell("bireme_fences", "gauge", what, (({"of": of}, fences[of]) for of in ("gpu", "node")))
+    counted = Counter((each.proposal.act.value, each.phase.value) for each in taken.healings if each.phase.stands)
+    what = "Decisions about what is wrong, by what is done (act) and whether it is (suggested: somebody is asked)."
+    samples = (({"act": act, "state": state}, n) for (act, state), n in sorted(counted.items()))
+    page.tell("bireme_healings", "gauge", what, samples)
+    what = "Decisions ever made about what is wrong."
+    page.tell("bireme_healings_decided_total", "counter", what, [({}, taken.healings_proposed)])
 
 
 def _gpu_jobs(page: Page, taken: Taken) -> None:

@@ -13,7 +13,7 @@ from bireme.api.answers import Recipe
 from bireme.api.live import Missed, event_content
 from bireme.api.machine import machine_facts
 from bireme.api.problems import ProblemError, answer
-from bireme.api.routes.faults import findings
+from bireme.api.routes.faults import findings, healings
 from bireme.api.routing import Context, Routes, fields_of, is_id, words
 from bireme.core.faults.fences.judging import concerns_the_pool
 from bireme.core.faults.fences.shelves import FENCES
@@ -68,6 +68,7 @@ async def ping(api: Context, request: Request) -> Response:
             "router": dict(api.service.router()),
             "telemetry": _measured(api, request),
             "findings": findings.counted(api, request),
+            "healings": healings.counted(api, request),
             **asked,
         }
     )

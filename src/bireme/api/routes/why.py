@@ -28,6 +28,7 @@ from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.plan.trial import Trial
 from bireme.core.state.state import State
 from bireme.core.why.ended import ended_text
+from bireme.core.why.healed import explain_healed
 from bireme.core.why.running import explain_running
 from bireme.core.why.sooner import find_sooner
 from bireme.core.why.waiting import explain_waiting
@@ -53,8 +54,9 @@ async def explain_job(api: Context, request: Request) -> Response:
     """Why a job waits and when it will start; why it runs where it does; or how it ended.
 
     `jobs` has one element for each record of the job, with `waiting` and `suggestions`, `running` and `findings` (what
-    is wrong with it or where it runs, as in `/v1/findings`), or `ended`. Each
-    suggestion was planned; `all_tried` is false when there was no time to try every kind of change.
+    is wrong with it or where it runs, as in `/v1/findings`), or `ended`; and `healed`: sentences on what was decided
+    about its failures, or would have been. Each suggestion was planned; `all_tried` is false when there was no time to
+    try every kind of change.
     """
     caller, target = api.caller(request), one_target(request.path_params["job"])
 
@@ -126,9 +128,10 @@ def _explained(api: Context, job: Job, sees: Callable[[Job], bool], reader: Read
     state = api.cluster.state
     if isinstance(job.phase, Finished):
         record = listing.records_of(state, [job], api.now(), _ENDED_FIELDS.split(","))[0]
-        return {**_named(job), "ended": _ended(record)}
+        return {**_named(job), "ended": _ended(record), "healed": explain_healed(state, job, api.now())}
     found = [reader.record(each) for each in concerning(state, job) if reader.sees(each)]
-    return {**_named(job), "running": all_fields(explain_running(state, job, sees)), "findings": found}
+    running = all_fields(explain_running(state, job, sees))
+    return {**_named(job), "running": running, "findings": found, "healed": explain_healed(state, job, api.now())}
 
 
 def _explained_waiting(
@@ -138,7 +141,12 @@ def _explained_waiting(
     explained = [(job, *explain_waiting(state, job, now, sees)) for job in jobs]
     deadline = time.monotonic() + PATIENCE_S
     return [
-        {**_named(job), "waiting": all_fields(waiting), **_suggestions(state, job, trial, now, owners, deadline)}
+        {
+            **_named(job),
+            "waiting": all_fields(waiting),
+            "healed": explain_healed(state, job, now),
+            **_suggestions(state, job, trial, now, owners, deadline),
+        }
         for job, waiting, trial in explained
     ]
 

@@ -98,6 +98,14 @@ def _mended(transport: Transport, given: argparse.Namespace) -> int:
     return 0
 
 
+def where_of(record: Record) -> str:
+    """A job by the name that people know it by: a task of an array has another number of its own."""
+    if not record["job"]:
+        return str(record["place"])
+    rank = "" if record["rank"] is None else f" rank {record['rank']}"
+    return f"job {record['job']}{rank}"
+
+
 def _path(number: str, *more: str) -> str:
     if not number.isascii() or not number.isdigit():
         raise CommandFailure(f"{number!r} is not the number of a finding; `bireme findings` lists those that stand")
@@ -121,13 +129,13 @@ def lines_of(told: Record) -> Iterator[str]:
 def _row(found: Record, now: float) -> tuple[str, ...]:
     dismissed = " (dismissed)" if found["state"] == "dismissed" else ""
     since = format_elapsed(max(0, int(now - found["since"])))
-    return str(found["id"]), found["gravity"] + dismissed, found["place"], since, found["title"]
+    return str(found["id"]), found["gravity"] + dismissed, where_of(found), since, found["title"]
 
 
 def text_of(found: Record, now: float, stamp: Stamp) -> Iterator[str]:
     """One of them, whole."""
     yield from textwrap.wrap(f"Finding {found['id']}: {found['title']}", _WIDTH)
-    yield from _labelled("Where", found["place"] + (f" ({found['uuid']})" if found["uuid"] else ""))
+    yield from _labelled("Where", where_of(found) + (f" ({found['uuid']})" if found["uuid"] else ""))
     yield from _labelled("Gravity", found["gravity"])
     ago = format_elapsed(max(0, int(now - found["since"])))
     yield from _labelled("Since", f"{stamp(found['since'])} ({ago} ago), seen by detector {found['detector']}")

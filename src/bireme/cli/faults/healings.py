@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from bireme.cli.faults.findings import where_of
 from bireme.cli.parsing import Arguments, carry_out
 from bireme.client.transport import Transport
 from bireme.commands.paths import path_of
@@ -153,13 +154,13 @@ def lines_of(told: Record) -> Iterator[str]:
 
 def _row(each: Record, now: float) -> tuple[str, ...]:
     since = format_elapsed(max(0, int(now - each["changed_at"])))
-    return str(each["id"]), each["state"], each["place"], since, each["title"], each["reason"]
+    return str(each["id"]), each["state"], where_of(each), since, each["title"], each["reason"]
 
 
 def text_of(each: Record, stamp: Stamp) -> Iterator[str]:
     """One of them, whole."""
     yield from textwrap.wrap(f"Healing {each['id']}: {each['title']}", _WIDTH)
-    yield from _labelled("Where", each["place"] + (f" ({each['uuid']})" if each["uuid"] else ""))
+    yield from _labelled("Where", where_of(each) + (f" ({each['uuid']})" if each["uuid"] else ""))
     yield from _labelled("Why", each["reason"])
     if each["findings"]:
         yield from _labelled("Findings", ", ".join(str(number) for number in each["findings"]))

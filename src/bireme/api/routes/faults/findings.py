@@ -1,15 +1,13 @@
 """Findings: what is wrong with the pool or with a job, dismissed and called mended by operators.
 
 Who may know of a finding: of one about a job, who may know of the job; of one about a node or a GPU, who may see nodes
-(as the reasons in `sinfo -R`), and whoever has a job there. Evidence may name other users' processes: where jobs are
-private it is quoted to operators, and to the owner of the job that it is about.
+(as the reasons in `sinfo -R`), and whoever has a job there. Who may read its evidence: `quoting`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
@@ -17,6 +15,7 @@ from starlette.responses import Response
 
 from bireme.api.privacy import Viewer
 from bireme.api.problems import ProblemError, answer
+from bireme.api.routes.faults.quoting import placed, quoted
 from bireme.api.routing import Context, Routes, is_id
 from bireme.core.faults.findings import requests
 from bireme.core.faults.findings.concerning import concerns, gravest_first
@@ -51,7 +50,6 @@ class Reader:
 
     def record(self, finding: Finding) -> dict[str, Any]:
         trouble, place = finding.trouble, finding.trouble.place
-        quoted = self._may_read(finding)
         return {
             "id": finding.id,
             "detector": trouble.detector,
@@ -62,29 +60,18 @@ class Reader:
             "remedy": trouble.remedy,
             "who": trouble.who,
             "lasts": trouble.lasts,
-            "place": place.key,
-            "node": place.node,
-            "gpu": place.gpu,
-            "uuid": place.uuid,
-            "job_id": place.job_id or None,
-            "generation": place.generation or None,
-            "rank": place.rank,
+            **placed(self._api, place),
             "since": trouble.since,
             "opened_at": finding.opened_at,
             "changed_at": finding.changed_at,
             "dismissed_by": finding.dismissed_by,
             "why_dismissed": finding.why_dismissed,
-            "evidence": [asdict(quote) for quote in trouble.quotes] if quoted else [],
-            "evidence_hidden": bool(trouble.quotes) and not quoted,
+            **quoted(self._api, self._caller, place, trouble.quotes),
             "jobs": [job.label for job in self._on(finding)],
         }
 
     def _about(self, finding: Finding) -> Job | None:
         return self._state.jobs.get(finding.trouble.place.job_id)
-
-    def _may_read(self, finding: Finding) -> bool:
-        job = self._about(finding)
-        return not self._viewer.hidden("jobs") or (job is not None and job.spec.owner.uid == self._caller.uid)
 
     def _on(self, finding: Finding) -> Sequence[Job]:
         """Jobs that it concerns now, those that the caller may know of."""

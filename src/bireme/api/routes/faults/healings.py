@@ -1,7 +1,7 @@
 """Healings: what Bireme decided about findings, approved, refused and taken back by operators; fences by hand.
 
 Who may know of a healing: of one about a job, who may know of the job; of one about a node or a GPU, who may see nodes.
-Evidence may name other users' processes: where jobs are private it is quoted to operators alone.
+Who may read its evidence: `quoting`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,30 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bireme.api.problems import ProblemError, answer
+from bireme.api.routes.faults.quoting import placed, quoted
 from bireme.api.routing import Context, Routes, is_id
 from bireme.core.faults.fences import requests as fencing
 from bireme.core.faults.fences.shelves import FENCES
 from bireme.core.faults.healings import requests
 from bireme.core.faults.healings.shelves import HEALINGS, policy_of
 from bireme.core.model import events as e
-from bireme.core.model.healing.healings import Healing
+from bireme.core.model.healing.healings import Healing, HealingLife
 from bireme.core.model.refusals import Caller, Refusal, Why
 
 routes = Routes("healings")
 _LONGEST = 400
+
+
+def counted(api: Context, request: Request) -> dict[str, int]:
+    """What is fenced, and how many decisions wait for people: what `bireme status` says in a line."""
+    caller, state = api.caller(request), api.cluster.state
+    fences = () if api.viewer(caller).hidden("nodes") else FENCES.of(state).values()
+    suggested = (each for each in HEALINGS.of(state).values() if each.phase is HealingLife.SUGGESTED)
+    return {
+        "fenced_gpus": sum(each.of_gpu for each in fences),
+        "fenced_nodes": sum(not each.of_gpu for each in fences),
+        "suggested": sum(_sees(api, caller, each) for each in suggested),
+    }
 
 
 @routes.get("/v1/healings", all="1: those that are over too (refused, failed, undone, lapsed), the latest thousand.")
@@ -121,22 +134,15 @@ def _sees(api: Context, caller: Caller, healing: Healing) -> bool:
 
 def _record(api: Context, caller: Caller, healing: Healing) -> dict[str, Any]:
     proposal, place = healing.proposal, healing.proposal.place
-    quoted = not api.viewer(caller).hidden("jobs")
     return {
         "id": healing.id,
         "act": proposal.act.value,
         "state": healing.phase.value,
         "title": proposal.title,
         "reason": proposal.reason,
-        "place": place.key,
-        "node": place.node,
-        "gpu": place.gpu,
-        "uuid": place.uuid,
-        "job_id": place.job_id or None,
-        "generation": place.generation or None,
+        **placed(api, place),
         "findings": list(proposal.findings),
-        "evidence": [asdict(quote) for quote in proposal.quotes] if quoted else [],
-        "evidence_hidden": bool(proposal.quotes) and not quoted,
+        **quoted(api, caller, place, proposal.quotes),
         "undo": proposal.undo,
         "by": proposal.by,
         "said": healing.latest.text,
