@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ GresTypes=gpu
 KillWait=2
 NodeName=n1 NodeHostname=localhost CPUs=8 Gres=gpu:2
 PartitionName=main Nodes=ALL Default=YES
+PartitionName=train Nodes=ALL
 HealthCheckProgram={folder}/check
 HealthCheckInterval=1
 HealthCheckNodeState=IDLE
@@ -39,9 +41,34 @@ WELL = {
     "gpu_sm_clock": 1980, "gpu_throttle": 4, "gpu_ecc_uncorrected": 0, "gpu_row_remap_failure": 0,
 }  # fmt: skip
 TRAINS = """#!/bin/bash
-#SBATCH --job-name=train --ntasks=2 --gpus=2
-srun --ntasks=2 bash -c 'while [ ! -e stop ]; do echo step; sleep 0.5; done; cat gate'
+#SBATCH --job-name=train --partition=train --ntasks=3 --gpus=2 --requeue
+#BIREME --checkpoint=run-%j
+srun --ntasks=3 {python} train.py
 """
+TRAIN = """
+import json, os, time
+from torch.distributed import distributed_c10d
+def read_batch():
+    open("gate").read()
+rank, folder = int(os.environ["SLURM_PROCID"]), "run-" + os.environ["SLURM_JOB_ID"]
+if "BIREME_CHECKPOINT" in os.environ:
+    print("goes on from", os.environ["BIREME_CHECKPOINT"], "in start", os.environ["SLURM_RESTART_COUNT"])
+    raise SystemExit
+if rank == 0:
+    os.mkdir(folder)
+    header = json.dumps({"w": {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]}}).encode()
+    open(folder + "/step-1.safetensors", "wb").write(len(header).to_bytes(8, "little") + header + b"12345678")
+while not os.path.exists("stop"):
+    print("step", flush=True)
+    time.sleep(0.5)
+read_batch() if rank == 2 else distributed_c10d.all_reduce()
+"""
+COLLECTIVE = """
+import threading
+def all_reduce():
+    threading.Event().wait()
+"""
+"""In the place of PyTorch's: ranks that wait for another are known by the file that they stand in."""
 
 
 def card(number: int, **more: Any) -> dict[str, Any]:
@@ -71,6 +98,8 @@ def cluster() -> Iterator[Cluster]:
         "BIREME_NVML_SCRIPT": str(made.folder / "cards.json"),
         "BIREME_DETECTORS_HANG_S": "10",
         "BIREME_HEALING_MODE": "observe",
+        "BIREME_HEALING_PARTITIONS": "train=act",
+        "BIREME_CHECKPOINTS_INTERVAL_S": "1",
     }
     with made.running():
         yield made
@@ -136,15 +165,19 @@ def test_what_the_driver_tells_is_a_finding_of_the_right_gpu_and_job(cluster: Cl
     assert findings(cluster) == {}
 
 
-def test_a_job_of_two_ranks_that_stops_getting_on_is_told(cluster: Cluster) -> None:
-    """The time that it takes is set to 10 s: the rule is the same as with 40."""
+def test_a_job_that_stops_getting_on_names_the_rank_and_goes_on_from_its_checkpoint(cluster: Cluster) -> None:
+    """The time that it takes is set to 10 s: the rule is the same as with 40. One rank really stops, in a read; the
+    others wait for it."""
     play(cluster, card(0), card(1))
     until_measured(cluster)
-    gate = cluster.work / "gate"
-    os.mkfifo(gate)
-    script = cluster.folder / "train.sh"
-    script.write_text(TRAINS)
-    job_id = int(cluster.run("sbatch", "--parsable", str(script)).stdout)
+    os.mkfifo(cluster.work / "gate")
+    for name, text in (("__init__", ""), ("distributed/__init__", ""), ("distributed/distributed_c10d", COLLECTIVE)):
+        file = cluster.work / "torch" / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (cluster.work / "train.py").write_text(TRAIN)
+    script = cluster.script(TRAINS.format(python=sys.executable), "train.sh")
+    job_id = int(cluster.sbatch(str(script)))
     with Client(str(cluster.home)) as client:
         until(lambda: client.job(job_id)["state"] == "RUNNING" or None, "it does not run")
         began = client.ping()["now"]
@@ -155,16 +188,19 @@ def test_a_job_of_two_ranks_that_stops_getting_on_is_told(cluster: Cluster) -> N
 
         until(learned, "it is not measured")
         assert not [key for key in findings(cluster) if key.startswith("hang")], "it works"
-        stopped = client.ping()["now"]
         (cluster.work / "stop").touch()
         play(cluster, *(card(n, values={"gpu_util": 100, "gpu_tensor_active": 0, "gpu_sm_active": 9,
                                         "gpu_copy_util": 0}) for n in (0, 1)))  # fmt: skip
-        hang = found(cluster, f"hang job {job_id}.1")
-        assert hang["since"] - stopped < 10.0
-        assert "all its GPUs wait in a collective" in hang["title"]
-        os.close(os.open(gate, os.O_WRONLY))
-        client.wait(job_id, 60)
-    until(lambda: not findings(cluster) or None, "the job is over, and its finding is not")
+        assert client.wait(job_id, 120)["state"] == "COMPLETED"
+        (healing,) = [each for each in client.healings(everything=True) if each["job_id"] == job_id]
+    named = "rank 2 stands in read_batch (train.py:5) while ranks 0-1 wait in a collective"
+    assert (healing["act"], healing["state"], named in healing["reason"]) == ("restart-job", "done", True), healing
+    stacks = [each["text"] for each in healing["evidence"] if each["source"] == "trace"]
+    assert stacks[0] == named
+    assert any("rank 0: thread" in text and "all_reduce" in text for text in stacks), stacks
+    assert f"goes on from {cluster.work}/run-{job_id}/step-1.safetensors in start 1" in cluster.output(job_id)
+    assert named in " ".join(cluster.run("bireme", "why", str(job_id)).stdout.split())
+    until(lambda: not findings(cluster) or None, "the start is over, and its finding is not")
 
 
 def test_the_sites_own_check_drains_its_node_as_in_slurm(cluster: Cluster) -> None:

@@ -14,13 +14,15 @@ from bireme.core.faults.restarts.shelves import INQUESTS
 from bireme.core.jobs import requests
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.finding.findings import Place
+from bireme.core.model.finding.findings import Gravity, Place
 from bireme.core.model.healing.checkpoints import Checkpoint
 from bireme.core.model.healing.healings import HealingAct, HealingLife
 from bireme.core.model.healing.policy import HealingMode, HealingPolicy
 from bireme.core.model.healing.restarts import RestartRule, Which
 from bireme.core.model.jobs import Ending, Job
 from bireme.core.model.refusals import Caller
+from bireme.core.reservations.orders import ReservationOrder, create_reservation
+from bireme.core.why.healed import explain_healed
 from bireme.testing.scenario import Scenario
 
 ROOT = Caller(0, 0, "root", admin=True)
@@ -34,7 +36,8 @@ def world_with(cluster: str = "3x1:h100", mode: str = "act", **rule: Any) -> Sce
 
 
 def train(world: Scenario, label: str = "train", **options: Any) -> Job:
-    world.submit(label, **{"gpus": 1, "heal": "restart", "requeue": None, **options})
+    asked = {"gpus": 1} if "gpus_per_node" not in options else {}
+    world.submit(label, **{**asked, "heal": "restart", "requeue": None, **options})
     world.settle()
     return world.job(label)
 
@@ -328,3 +331,127 @@ def test_where_nobody_looks_nobody_waits() -> None:
     train(world)
     world.finish("train", 1)
     world.expect(train="FAILED 1:0")
+
+
+# -- ended for a finding -----------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_was_ended_because_it_hung_ended_of_that_whatever_it_wrote_when_it_was_told_to_end() -> None:
+    world = world_with("2x1:h100")
+    job = train(world)
+    place = Place(job_id=job.id, generation=job.generation)
+    world.trouble("hang", place, cause="hang", title="The job hangs since 41 s: rank 1 stands in read")
+    world.settle()
+    looked(world, "train", "python_error", title="KeyboardInterrupt")
+    assert (world.job("train").restarts, world.job("train").tries[0].cause) == (1, "hang")
+    (healing,) = HEALINGS.of(world.state).values()
+    assert healing.latest.text == "The job hangs since 41 s: rank 1 stands in read: started again."
+
+
+SLOW_GPU = {"cause": "slow_gpu", "lasts": False, "gravity": Gravity.DEGRADED, "slower": 0.2}
+
+
+def gang(world: Scenario, **options: Any) -> Job:
+    return train(world, nodes=3, gpus_per_node=1, **options)
+
+
+def test_a_gang_is_started_again_without_the_gpu_that_holds_it_up_when_that_is_worth_it() -> None:
+    """Not when it is found, for all its work would be lost: when it has saved it."""
+    world = world_with("4x1:h100")
+    job = gang(world)
+    world.expect(train="runs n[1-3]")
+    world.wait(4 * 3600)
+    world.trouble("straggler", Place(node="n2", gpu=0), title="GPU 0 holds up job 1", **SLOW_GPU)
+    world.settle()
+    assert acts(world) == {}
+    (told,) = explain_healed(world.state, job, world.now)
+    assert "costs about 00:48:00 of the 04:00:00 that may be ahead of it, to start it again 04:01:30" in told
+    world.checkpoint("train")
+    world.settle()
+    assert "without n2" in HEALINGS.of(world.state)[1].proposal.title
+    looked(world, "train", "", confidence="none")
+    world.expect(train="runs n[1,3-4]")
+    assert world.job("train").tries[0].cause == "slow_gpu"
+    assert acts(world) == {"restart-job 1": "done"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "mode", "ran_s", "options", "decided"),
+    [
+        ("4x1:h100", "act", 300, {}, {}),  # hardly anything is ahead
+        ("3x1:h100", "act", 4 * 3600, {}, {}),  # no other place
+        ("4x1:h100", "act", 4 * 3600, {"heal": ""}, {}),  # nobody asked
+        ("4x1:h100", "act", 4 * 3600, {"time_s": 4 * 3600 + 400}, {}),  # its limit is near
+        ("4x1:h100", "suggest", 4 * 3600, {}, {"restart-job 1": "suggested"}),
+        ("4x1:h100", "observe", 4 * 3600, {}, {"restart-job 1": "observed"}),
+    ],
+)
+def test_else_it_goes_on_as_it_is(
+    cluster: str, mode: str, ran_s: int, options: dict[str, Any], decided: dict[str, str]
+) -> None:
+    world = world_with(cluster, mode)
+    gang(world, **options)
+    world.wait(ran_s)
+    world.trouble("straggler", Place(node="n2", gpu=0), **SLOW_GPU)
+    world.checkpoint("train")
+    world.settle()
+    assert acts(world) == decided
+    assert world.described()["train"] == "runs n[1-3]"
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("observe", "Would be done, but healing.mode is observe here: start job"),
+        ("suggest", "Suggested (healing.mode is"),
+    ],
+)
+def test_who_asks_why_is_told_what_would_have_been_done(mode: str, said: str) -> None:
+    world = world_with("2x1:h100", mode)
+    train(world)
+    fails(world)
+    (told,) = explain_healed(world.state, world.job("train"), world.now)
+    assert told.startswith(said)
+    assert "bireme healings approve 1" in told
+
+
+# -- where it goes on --------------------------------------------------------------------------------------------------
+
+
+def test_only_the_lost_node_of_a_gang_is_replaced_by_the_nearest_one() -> None:
+    world = Scenario("9x1:h100", leaves=["n[1-3]", "n[4-6]", "n[7-9]"])
+    world.healing_policy()
+    world.submit("first", on="n1", cpus=1)
+    gang(world)
+    world.expect(first="runs n1", train="runs n[4-6]")
+    fails(world, node="n5")
+    world.expect(train="runs n[7-9]")  # two leaves instead of one would be slower than other nodes
+    world = Scenario("9x1:h100", leaves=["n[1-4]", "n[5-9]"])
+    world.healing_policy()
+    gang(world)
+    world.submit("other", on="n9", cpus=1)
+    world.expect(train="runs n[1-3]", other="runs n9")
+    fails(world, node="n2")
+    world.expect(train="runs n[1,3-4]")
+
+
+def test_a_job_on_one_node_goes_on_where_it_was_unless_that_is_the_cause() -> None:
+    world = world_with("3x1:h100")
+    world.submit("before", on="n1", cpus=1)
+    train(world, exclusive=True)
+    world.expect(before="runs n1", train="runs n2")
+    world.finish("before")
+    fails(world, cause="nccl_timeout")
+    world.expect(before="COMPLETED")
+    assert (world.described()["train"], world.job("train").restarts) == ("runs n2", 1)
+
+
+def test_spare_nodes_are_kept_for_jobs_that_are_started_again() -> None:
+    world = world_with("4x1:h100", spares="spares")
+    asked = ReservationOrder(nodes=("n4",), begin=world.now, duration_s=365 * 86_400, users=("root",))
+    world.record(create_reservation(world.state, ROOT, "spares", asked, world.now))
+    gang(world)
+    world.submit("other", gpus=1)
+    world.expect(train="runs n[1-3]", other="waits Resources")
+    fails(world, node="n2")
+    assert world.described()["train"] == "runs n[1,3-4]"

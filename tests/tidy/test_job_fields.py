@@ -42,7 +42,7 @@ _INSIDE = {
         time_min_s""",
     "of the submission, or between the daemon and others": """
         kind het_component command submit_line script environment export get_user_env held_open ignored workload
-        node_rules admin_comment switches_wait_s""",
+        node_rules kept admin_comment switches_wait_s""",
     "Slurm sets no variable for it": """
         min_cpus_per_node tmp_disk_mib sockets_per_node cores_per_socket licenses core_spec thread_spec gres_flags
         exclude prefer contiguous spread use_min_nodes segment wckey open_append container_mounts container_workdir

@@ -298,6 +298,7 @@ UNTOLD = {
     "held_open": "of srun and salloc",
     "workload": "of pods that somebody else made",
     "node_rules": "of pods that somebody else made",
+    "kept": "set when a job is healed",
     "replica": "of a service",
 }
 """The fields of which nothing is said, and why."""

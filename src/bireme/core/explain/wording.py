@@ -84,6 +84,7 @@ def counted(number: int, noun: str, nouns: str = "") -> str:
 
 
 _NEVER_BEGAN = (ReasonKind.NON_ZERO_EXIT, ReasonKind.RAISED_SIGNAL)
+_TOLD_AS_IT_IS = (ReasonKind.SYSTEM_FAILURE, ReasonKind.OTHER)
 RESERVED = "Nodes it needs are reserved for others while it would run."
 UNASKED = (
     "A service's replica is not put on {unasked}: the agent there is of an earlier release and would not ask whether "
@@ -96,8 +97,8 @@ def sentence(reason: Reason) -> str:
         return f"Node {reason.fact('node')} lost it: {reason.fact('why')}."
     if reason.kind in _NEVER_BEGAN and reason.fact("why"):
         return f"Its script never ran. {reason.fact('why')}."
-    if reason.kind is ReasonKind.SYSTEM_FAILURE and (why := str(reason.fact("why") or "")):
-        return f"{why[:1].upper()}{why[1:]}."
+    if reason.kind in _TOLD_AS_IT_IS and (why := str(reason.fact("why") or "")):
+        return f"{why[:1].upper()}{why[1:].removesuffix('.')}."
     teller = reason.fact("told_by")
     if teller is not None:
         word, more = reason.fact("word") or reason.kind.value, reason.fact("said")

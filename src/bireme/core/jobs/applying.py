@@ -286,10 +286,10 @@ def _job_ending(state: State, event: e.JobEnding, at: float) -> Sequence[c.Comma
 def _judged(job: Job, ending: Ending, event: e.JobEnding, verdict: Verdict) -> Ending:
     """There is a verdict on why it ended: it comes back, or not, and without which nodes."""
     job.tries = (*job.tries, verdict.tried)[-_MOST_TRIES:]
-    if verdict.without:
+    if verdict.restart:
         asked = job.spec.resources
-        exclude = tuple(sorted({*asked.exclude, *verdict.without}))
-        job.spec = job.spec.revised(resources=replace(asked, exclude=exclude))
+        exclude = tuple(sorted({*asked.exclude, *verdict.without})) if verdict.without else asked.exclude
+        job.spec = job.spec.revised(resources=replace(asked, exclude=exclude, kept=ending.allocation.node_names))
     return replace(
         ending,
         requeue=event.requeue,

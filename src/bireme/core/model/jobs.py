@@ -115,6 +115,8 @@ class ResourceRequest(HashedOnce):
     prefer: str = ""
     nodelist: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Nodes of a start that is healed: the next one has them again where it can, and others beside them."""
     switches: int | None = None
     switches_wait_s: int | None = None
     segment: int | None = None

@@ -59,6 +59,8 @@ class Demand:
     """Tried first, instead of `features`."""
     nodelist: tuple[str, ...]
     exclude: tuple[str, ...]
+    kept: tuple[str, ...]
+    """Taken first, where it can have them."""
     node_rules: NodeRules | None
     tmp_disk_mib: int
 
@@ -161,6 +163,7 @@ def _resolved(asked: ResourceRequest, partition: PartitionConfig, settings: Sett
         preferred=parse_constraint(asked.prefer),
         nodelist=tuple(dict.fromkeys(asked.nodelist)),  # `-m arbitrary` names a node once for each task
         exclude=asked.exclude,
+        kept=asked.kept,
         node_rules=asked.node_rules,
         tmp_disk_mib=asked.tmp_disk_mib,
     )

@@ -77,6 +77,21 @@ class Fabric:
                     chosen = self._by_leaves(chosen, worth[groups == group], needed)
                 yield chosen
 
+    def beside(self, able: IntArray, kept: IntArray, needed: int) -> IntArray | None:
+        """The able nodes (ascending in preference), those in front that are kept, then the nearest to these; None: the
+        first `needed` of them would cross more leaves than those that were kept did."""
+        far = np.full(len(able), len(self.levels) + 1)
+        for height in range(len(self.levels) - 1, -1, -1):
+            groups = self.levels[height].group_of
+            far[np.isin(groups[able], groups[kept])] = height + 1
+        far[np.isin(able, kept)] = 0
+        order = able[np.argsort(far, kind="stable")]
+        if self.block_sizes and len(order):  # a rule, other than trees: all in one block that is made for so many
+            groups = self.levels[self._heights(needed)[0]].group_of
+            order = order[groups[order] == groups[order[0]]]
+        tight = len(order) >= needed and self.leaves_used(order[:needed].tolist()) <= self.leaves_used(kept.tolist())
+        return order if tight else None
+
     def in_segments(self, able: IntArray, needed: int, size: int) -> IntArray | None:
         """`needed` of the able nodes (ascending in preference), each `size` of them in one base block, or None.
 

@@ -81,6 +81,7 @@ class Search:
         self._required = table.mask(demand.nodelist)
         if any(name not in table.index for name in demand.nodelist):  # it left the cluster: no other stands in for it
             allowed = np.zeros_like(allowed)
+        self._kept = np.flatnonzero(table.mask(demand.kept)) if demand.kept else None
         self._liked: IntArray | None = None
         if demand.node_rules is not None:
             allowed = allowed & table.admitted(demand.node_rules)
@@ -269,6 +270,9 @@ class Search:
         elif demand.nodelist or demand.spread:  # the user has chosen: the rest is taken by preference
             yield able
         else:
+            beside = None if self._kept is None else self._fabric.beside(able, self._kept, demand.nodes_wanted)
+            if beside is not None:
+                yield beside
             yield from self._fabric.tightest_first(able, worth, needed, by_nodes)
 
     def _segments(self, able: IntArray, tasks: IntArray) -> Iterator[IntArray]:
@@ -351,8 +355,8 @@ class Search:
         return all(free == devices.get(key, 0) for key, free in room.devices.items())
 
     def _able(self, free: Free, mask: BoolArray, *, ranked: bool = False) -> IntArray:
-        """Positions in order of preference: required, by weight, as the job likes them, by the score and apart from its
-        like, with the least left over. Sorted by what tells nodes apart only: most jobs name none and like all."""
+        """Positions in order of preference: required, kept, by weight, as the job likes them, by the score and apart
+        from its like, with the least left over. Sorted by what tells nodes apart only: most jobs name none."""
         able = np.flatnonzero(mask)
         if len(able) < 2:
             return able
@@ -367,6 +371,8 @@ class Search:
             by.append(-self._liked[able])
         if self._table.weighted:
             by.append(self._table.weight[able])
+        if self._kept is not None:
+            by.append(~np.isin(able, self._kept))
         if self.demand.nodelist:
             by.append(~self._required[able])
         telling = [key for key in by if (key != key[0]).any()]

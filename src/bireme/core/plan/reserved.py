@@ -3,7 +3,8 @@
 Jobs without a reservation come through the public door: nodes of a reservation are closed to them while it lasts, so
 they start there only if they end before it begins. A job in a reservation may use only its nodes (FLEX: others too),
 and other reservations' claims to these do not count, maintenance aside. A MAGNETIC reservation is open to whoever may
-use it, asked or not. Invariant: jobs of one door and shape share searches.
+use it, asked or not; one of spare nodes (`RestartRule.spares`) to jobs that are healed. Invariant: jobs of one door
+and shape share searches.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import islice
 from math import inf
 
 from bireme.core.calendar.closures import Closure, Closures
+from bireme.core.faults.restarts.inquests import spares_for
 from bireme.core.model.jobs import Job
 from bireme.core.model.reservations import Reservation, ReservationFlag
 from bireme.core.placement.table import BoolArray
@@ -60,6 +62,8 @@ class Reserved:
                 return PUBLIC
             return self._door(frozenset({reservation.name}), confined=reservation.confines)
         open_to_it = [each.name for each in self._magnetic if may_use(self._state, each, job.spec)]
+        if (spares := spares_for(self._state, job)) in self._state.reservations:
+            open_to_it.append(spares)
         return self._door(frozenset(open_to_it)) if open_to_it else PUBLIC
 
     def _door(self, names: frozenset[str], *, confined: bool = False) -> Door:

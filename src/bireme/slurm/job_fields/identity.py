@@ -186,4 +186,5 @@ UNASKED_ROWS: tuple[Row, ...] = (
     JobField("workload", Form.OTHER, hidden="of pods that somebody else made"),
     JobField("replica", Form.OTHER, hidden="of a service: its own commands show it"),
     JobField("resources.node_rules", Form.OTHER, hidden="of pods that somebody else made"),
+    JobField("resources.kept", Form.OTHER, hidden="nodes of a start that is healed, which the next takes first"),
 )

@@ -76,6 +76,7 @@ def _trouble(job: str, one: Figures, gang: Sequence[Figures], streak: Streak) ->
         cause="slow_gpu",
         title=f"{which} holds up job {job}: it is {100.0 * (1.0 - own / usual):.0f}% slower than its gang",
         since=streak.since,
+        slower=1.0 - own / usual,
         quotes=(Quote(text=told, source="series", at=one.at, node=one.place.node),),
         remedy="nvidia-smi -q -d CLOCK,PERFORMANCE on the node says what holds it down; --exclude its node meanwhile.",
         lasts=False,

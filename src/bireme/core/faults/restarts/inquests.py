@@ -8,7 +8,7 @@ Invariant: what would happen without Bireme's healing (Slurm's JobRequeue after 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,17 +22,18 @@ from bireme.core.jobs.due import time_limit_s
 from bireme.core.jobs.submission import can_ever_run
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.finding.findings import FindingLife, Gravity, Place
+from bireme.core.model.finding.findings import FindingLife, Gravity, Place, Quote, Trouble
 from bireme.core.model.healing.healings import HealingAct, HealingLife, Proposal
 from bireme.core.model.healing.restarts import RestartRule, Try, Verdict, Which
 from bireme.core.model.jobs import Ending, Job, JobKind, Outcome, Running, Starting, Suspended
-from bireme.core.model.reasons import ReasonKind
+from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.placement.demand import resolve
 from bireme.core.state.state import State
 
 MOST_AT_ONCE = 64
 """Ends that await their verdicts at one time: what fails beyond that ends as in Slurm. A flood has one cause, and is
 not mended by as many restarts."""
+_MOST_QUOTES = 8
 LOOKED_INTO = frozenset(("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "BOOT_FAIL"))
 DEFAULT = RestartRule()
 
@@ -52,6 +53,14 @@ def rule_for(state: State, job: Job) -> RestartRule | None:
     asked = spec.heal == "restart" or (spec.requeue_asked and spec.requeue is not False)
     wanted = asked or (rule.which is Which.ALL and spec.requeue is not False)
     return rule if rule.which is not Which.NONE and wanted else None
+
+
+def spares_for(state: State, job: Job) -> str:
+    """The reservation whose nodes are kept for jobs such as this one, which is started again; empty: none."""
+    if not job.tries or not job.tries[-1].restarted or job.tries[-1].generation != job.generation:
+        return ""
+    rule = rule_for(state, job)
+    return rule.spares if rule is not None else ""
 
 
 def opened(state: State, events: Sequence[e.Event]) -> list[e.Event]:
@@ -91,10 +100,12 @@ def held(state: State, seen: o.InquestHeld, now: float) -> list[e.Event]:
     if not phase.awaits_verdict:
         return []
     end = end_of(state, job, phase)
-    seen = with_findings(state, seen, end)
+    before = latest_of(state, f"{HealingAct.RESTART_JOB} {_start_of(job).key}")
+    if before is not None and before.phase is not HealingLife.APPROVED:
+        before = None
+    seen = with_findings(state, seen, end, before.proposal.findings if before is not None else ())
     answer = answer_for(end, seen, rule, now)
-    before = latest_of(state, f"{HealingAct.RESTART_JOB} {Place(job_id=job.id, generation=job.generation).key}")
-    if before is not None and before.phase is HealingLife.APPROVED:  # decided while it ran: it hung
+    if before is not None:  # decided while it ran: it hung, or was held up
         verdict = _verdict(state, job, end, answer, answer.restart, now)
         became = e.HealingDone(before.id, answer.text) if answer.restart else e.HealingFailed(before.id, answer.text)
         return [*_judged(state, job, phase, verdict), became]
@@ -105,24 +116,37 @@ def held(state: State, seen: o.InquestHeld, now: float) -> list[e.Event]:
     return [*_judged(state, job, phase, verdict), *proposals, *done]
 
 
-def with_findings(state: State, seen: o.InquestHeld, end: End) -> o.InquestHeld:
-    """What is found broken where it ran, since it began, explains an end that nothing else does, or an echo."""
-    if seen.is_hardware or (seen.cause not in PASSING and seen.confidence not in ("none", "low")):
+def with_findings(state: State, seen: o.InquestHeld, end: End, decided: Collection[int] = ()) -> o.InquestHeld:
+    """What is found broken where it ran, since it began, explains an end that nothing else does, or an echo. Where it
+    was ended for findings (`decided`, their numbers), these explain it, whatever it wrote when it was told to end."""
+    if seen.is_hardware:
         return seen
-    for finding in FINDINGS.of(state).values():
-        trouble = finding.trouble
-        broken = trouble.gravity is Gravity.BROKEN and finding.phase is FindingLife.OPEN
-        if broken and trouble.place.node in end.nodes and trouble.since >= end.began_at:
-            return replace(
-                seen,
-                cause=trouble.cause,
-                title=trouble.title,
-                confidence="high",
-                is_hardware=True,
-                node=trouble.place.node,
-                quotes=(*trouble.quotes, *seen.quotes)[:4],
-            )
-    return seen
+    standing = [each for each in FINDINGS.of(state).values() if each.phase is FindingLife.OPEN]
+    found = [each for each in standing if each.id in decided]
+    if not found and (seen.cause in PASSING or seen.confidence in ("none", "low")):
+        found = [each for each in standing if _is_broken_there(each.trouble, end)]
+    if not found:
+        return seen
+    trouble = found[0].trouble
+    return replace(
+        seen,
+        cause=trouble.cause,
+        title=trouble.title,
+        confidence="high",
+        is_hardware=bool(trouble.place.node),
+        node=trouble.place.node,
+        quotes=(*trouble.quotes, *seen.quotes)[:_MOST_QUOTES],
+    )
+
+
+def _is_broken_there(trouble: Trouble, end: End) -> bool:
+    there = trouble.place.node in end.nodes and not trouble.place.job_id
+    return there and trouble.gravity is Gravity.BROKEN and trouble.since >= end.began_at
+
+
+def ended_for_healing(why: str) -> Outcome:
+    """Of a start that Bireme ends to start it again."""
+    return Outcome("FAILED", reason=reason(ReasonKind.OTHER, word="Healed", why=why))
 
 
 def _judged(state: State, job: Job, phase: Ending, verdict: Verdict) -> Iterator[e.JobEnding]:
@@ -165,17 +189,47 @@ def _still_fits(state: State, job: Job, without: tuple[str, ...]) -> bool:
 
 
 def _proposal(job: Job, answer: Answer, seen: o.InquestHeld) -> Proposal:
-    place = Place(job_id=job.id, generation=job.generation)
-    where = "" if job.checkpoint is None else f" from {job.checkpoint.path}"
     if answer.restart:
-        act, title = HealingAct.RESTART_JOB, f"start job {job.label} again{where}"
-        undo = "the restarted job is cancelled, and stays as it failed in the history"
-    elif answer.cause in TOLD:
-        act, title, undo = HealingAct.TELL, f"tell {job.spec.owner.user} what job {job.label} needs", ""
-    else:
-        act, title, undo = HealingAct.STOP_JOB, f"leave job {job.label} as it failed", ""
-    reason = " ".join(filter(None, (answer.text, answer.advice if not answer.restart else "")))
-    return Proposal(act=act, place=place, title=title, reason=reason, quotes=seen.quotes, undo=undo)
+        return proposal_to_restart(job, answer.text, (), seen.quotes)
+    act, title = HealingAct.STOP_JOB, f"leave job {job.label} as it failed"
+    if answer.cause in TOLD:
+        act, title = HealingAct.TELL, f"tell {job.spec.owner.user} what job {job.label} needs"
+    reason = " ".join(filter(None, (answer.text, as_sentence(answer.advice))))
+    return Proposal(act=act, place=_start_of(job), title=title, reason=reason, quotes=seen.quotes)
+
+
+def proposal_to_restart(
+    job: Job, why: str, findings: tuple[int, ...], quotes: tuple[Quote, ...], without: str = ""
+) -> Proposal:
+    """`why`: a sentence. One that runs is ended for it."""
+    where = "" if job.checkpoint is None else f" from {job.checkpoint.path}"
+    again = (
+        f"start job {job.label} again{where}"
+        if isinstance(job.phase, Ending)
+        else (f"end job {job.label} and start it again{where}")
+    )
+    return Proposal(
+        act=HealingAct.RESTART_JOB,
+        place=_start_of(job),
+        title=f"{again}, without {without}" if without else again,
+        reason=why,
+        findings=findings,
+        quotes=quotes,
+        undo="the restarted job is cancelled, and stays as it failed in the history",
+    )
+
+
+def _start_of(job: Job) -> Place:
+    return Place(job_id=job.id, generation=job.generation)
+
+
+def as_sentence(text: str) -> str:
+    """Advice of rules is written to follow a colon: after a full stop it begins with a capital, and ends with one."""
+    if not text:
+        return ""
+    first = text.split(None, 1)[0]
+    is_word = first.isalpha() and first.islower()
+    return f"{text[0].upper() if is_word else text[0]}{text[1:]}{'' if text[-1] in '.!?' else '.'}"
 
 
 def end_of(state: State, job: Job, phase: Ending) -> End:

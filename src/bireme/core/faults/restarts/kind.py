@@ -15,18 +15,17 @@ from typing import Any
 from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.faults.healings.deciding import proposed
 from bireme.core.faults.healings.shelves import HEALINGS, to_do
-from bireme.core.faults.restarts import inquests
-from bireme.core.faults.restarts.shelves import FOUND, INQUESTS, TAKEN_BACK
+from bireme.core.faults.restarts import holdups, inquests
+from bireme.core.faults.restarts.shelves import FOUND, HELD_UP, INQUESTS, LOOKED_AT, TAKEN_BACK
 from bireme.core.kinds.kind import Kind
 from bireme.core.kinds.life import Absent, Key, Life, Phase, Rows
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
-from bireme.core.model.finding.findings import Gravity, Place
+from bireme.core.model.finding.findings import Gravity
 from bireme.core.model.healing.fences import FENCE_EVENTS
-from bireme.core.model.healing.healings import Healing, HealingAct, Proposal
+from bireme.core.model.healing.healings import Healing, HealingAct
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Ending, Finished, Outcome, Pending, Running, Starting, Suspended
-from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.state.shelf import Shelf
 from bireme.core.state.state import State
@@ -60,6 +59,7 @@ def _ending(state: State, event: e.JobEnding, at: float) -> None:
     job = state.jobs[event.job_id]
     waits = isinstance(job.phase, Ending) and job.phase.awaits_verdict
     _drop(FOUND, state, job.id)
+    _drop(LOOKED_AT, state, job.id)
     if waits and job.id not in INQUESTS.of(state):
         INQUESTS.put(state, job.id, at)
     elif not waits:
@@ -70,6 +70,7 @@ def _ending(state: State, event: e.JobEnding, at: float) -> None:
 
 def _over(state: State, event: Any, at: float) -> None:
     _drop(INQUESTS, state, event.job_id)
+    _drop(LOOKED_AT, state, event.job_id)
     if not isinstance(getattr(state.jobs.get(event.job_id), "phase", None), Pending):
         _drop(TAKEN_BACK, state, event.job_id)
 
@@ -78,6 +79,7 @@ def _found(state: State, event: e.FindingOpened | e.FindingChanged, at: float) -
     trouble = event.trouble
     if trouble.place.job_id and trouble.cause in _MENDED_BY_RESTART and trouble.gravity is Gravity.BROKEN:
         FOUND.put(state, trouble.place.job_id, trouble.key)
+    holdups.found(state, trouble, at)
 
 
 def _proposed(state: State, event: e.HealingProposed, at: float) -> None:
@@ -86,6 +88,7 @@ def _proposed(state: State, event: e.HealingProposed, at: float) -> None:
 
 
 def _closed(state: State, event: e.FindingClosed | e.FindingDismissed, at: float) -> None:
+    holdups.over(state, event.key)
     for job_id, key in FOUND.of(state).items():
         if key == event.key:
             _drop(FOUND, state, job_id)
@@ -113,6 +116,7 @@ def _settled(state: State, now: float) -> Iterator[e.Event]:
     """What people have approved is done, and what they have taken back is ended."""
     for job_id, key in tuple(FOUND.of(state).items()):
         yield from _of_finding(state, job_id, key)
+    yield from holdups.decided(state, now)
     for healing in to_do(state, (HealingAct.RESTART_JOB, HealingAct.STOP_JOB, HealingAct.TELL)):
         yield from _carried_out(state, healing)
     for job_id in tuple(TAKEN_BACK.of(state)):
@@ -138,8 +142,9 @@ def _carried_out(state: State, healing: Healing) -> Iterator[e.Event]:
     elif isinstance(job.phase, Pending):
         yield e.HealingDone(healing.id, "it waits in the queue again already")
     elif isinstance(job.phase, Running):
-        why = reason(ReasonKind.OTHER, word="Healed", why=healing.proposal.reason)
-        yield e.JobEnding(job.id, job.generation, Outcome("FAILED", reason=why), requeue=True, inquest=True)
+        yield e.JobEnding(
+            job.id, job.generation, inquests.ended_for_healing(healing.proposal.reason), requeue=True, inquest=True
+        )
 
 
 def _of_finding(state: State, job_id: int, key: str) -> Iterator[e.Event]:
@@ -148,18 +153,8 @@ def _of_finding(state: State, job_id: int, key: str) -> Iterator[e.Event]:
     if job is None or finding is None or not isinstance(job.phase, Running) or inquests.rule_for(state, job) is None:
         return
     trouble = finding.trouble
-    yield from proposed(
-        state,
-        Proposal(
-            act=HealingAct.RESTART_JOB,
-            place=Place(job_id=job.id, generation=job.generation),
-            title=f"end job {job.label} and start it again",
-            reason=f"{trouble.title}.",
-            findings=(finding.id,),
-            quotes=trouble.quotes,
-            undo="the restarted job is cancelled, and stays as it failed in the history",
-        ),
-    )
+    why = f"{trouble.title}."
+    yield from proposed(state, inquests.proposal_to_restart(job, why, (finding.id,), trouble.quotes))
 
 
 def _too_late(state: State, now: float, decided: Sequence[e.Event]) -> Iterator[e.Event]:
@@ -190,8 +185,9 @@ RECOVERY = Kind(
         e.FindingChanged: (_found,),
         e.FindingDismissed: (_closed,),
         e.FindingClosed: (_closed,),
+        e.JobCheckpointed: (holdups.saved,),
     },
-    keeps=(INQUESTS, TAKEN_BACK, FOUND),
+    keeps=(INQUESTS, TAKEN_BACK, FOUND, HELD_UP, LOOKED_AT),
     interprets={o.InquestHeld: inquests.held},
     widens=inquests.opened,
     settles=_settled,
@@ -217,7 +213,6 @@ RECOVERY = Kind(
             e.JobResumed,
             e.JobToBeResumed,
             e.JobGuarded,
-            e.JobCheckpointed,
             e.JobTracked,
             e.JobSignalled,
             e.JobMirrored,

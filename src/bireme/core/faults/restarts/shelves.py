@@ -10,3 +10,7 @@ TAKEN_BACK: Shelf[int, int] = Shelf("restarts_taken_back", int, int)
 """Jobs whose restart people have taken back, with the number of that healing: they are to end."""
 FOUND: Shelf[int, str] = Shelf("jobs_to_heal", int, str)
 """Jobs that run, and of which something is found that a restart may mend: the key of the finding."""
+HELD_UP: Shelf[str, str] = Shelf("jobs_held_up", str, str)
+"""Keys of findings about GPUs that are slower than the gangs that they belong to."""
+LOOKED_AT: Shelf[int, float] = Shelf("jobs_held_up_looked_at", int, float)
+"""Jobs of which it is reckoned whether a restart without a slow GPU is worth it, and when: in that turn."""

@@ -82,6 +82,8 @@ class Trouble:
     """What to do, as a sentence."""
     who: str = "platform"
     """`you`, `platform` or `vendor`."""
+    slower: float = 0.0
+    """By how much work there is slower than elsewhere, as a share, where that was measured."""
     lasts: bool = True
     """It stands until somebody or a check says that it is mended. False: it is over when the detector says so."""
 

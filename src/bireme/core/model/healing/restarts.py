@@ -38,6 +38,8 @@ class RestartRule:
     backoff_most_s: int = 600
     unexplained: int = 1
     """Restarts after an end that nothing explains, until it has saved its work again."""
+    spares: str = ""
+    """A reservation whose nodes are spare: open to jobs that are started again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,12 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise _WrongValueError('the name of a reservation, as "spares"')
+    return value
+
+
 def _which(value: Any) -> Which:
     if value not in list(Which):
         raise _WrongValueError("one of " + ", ".join(Which))
@@ -80,6 +86,7 @@ KEYS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "backoff": ("backoff_s", _time),
     "backoff_most": ("backoff_most_s", _time),
     "unexplained": ("unexplained", _count),
+    "spares": ("spares", _name),
 }
 """Keys of a rule: the field of `RestartRule` that each is, and how it is read."""
 
