@@ -1,5 +1,5 @@
 """Installs what the tests need beyond the `dev` extra: real clients (PyPI), Kubernetes (Go modules) and, as root on
-Debian, MPICH, Slurm and containerd; Debian's Prometheus is only unpacked.
+Debian, MPICH, Slurm, squashfs-tools and containerd; Debian's Prometheus and container registry are only unpacked.
 
 Called by `make test` as `python -m tests.prepare`.
 What cannot be installed here is said in one line; the tests that need it skip with the reason.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.kubernetes_cluster.binaries import build
 from tests.slurm_cluster.installation import missing_packages
-from tests.support import prometheus
+from tests.support import prometheus, registry
 from tests.support.trackers import PACKAGES, TRACKERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +27,7 @@ DEBIAN = {
     "busybox": ["busybox-static"],
     "openssl": ["openssl"],
     "chromium": ["chromium"],
+    "mksquashfs": ["squashfs-tools"],
 }
 
 
@@ -73,11 +74,11 @@ def install_debian_packages() -> None:
     subprocess.run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing], env=environment, **quiet)
 
 
-def fetch_prometheus() -> None:
-    """Unpacked into the user's cache folder: the package, installed, would start a service."""
-    left = prometheus.fetch()
-    if left:
-        print(f"Prometheus for tests: {left}; its tests will skip", flush=True)
+def fetch_servers() -> None:
+    """Unpacked into the user's cache folder: the packages, installed, would start services."""
+    for name, fetch in (("Prometheus", prometheus.fetch), ("a container registry", registry.fetch)):
+        if left := fetch():
+            print(f"{name} for tests: {left}; its tests will skip", flush=True)
 
 
 def build_kubernetes() -> None:
@@ -97,5 +98,5 @@ if __name__ == "__main__":
     install_clients()
     install_trackers()
     install_debian_packages()
-    fetch_prometheus()
+    fetch_servers()
     build_kubernetes()

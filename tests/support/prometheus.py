@@ -7,8 +7,6 @@ as a service. `python -m tests.prepare` fetches it; tests only look.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import time
@@ -20,36 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support import unpacked
+
 _STARTS_S = 60.0
 
 
 def program(name: str) -> str | None:
-    """`prometheus` or `promtool`: the system's, or the one that `fetch` unpacked."""
-    own = _folder() / "usr" / "bin" / name
-    return str(own) if os.access(own, os.X_OK) else shutil.which(name)
+    """`prometheus` or `promtool`."""
+    return unpacked.program("prometheus", name)
 
 
 def fetch() -> str:
-    """Unpacks Debian's package where there is none; why it could not, in a few words."""
-    if program("prometheus") and program("promtool"):
-        return ""
-    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-        return "this is no Debian"
-    folder = _folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    quiet: Mapping[str, Any] = {"check": False, "capture_output": True, "cwd": folder}
-    subprocess.run(["apt-get", "download", "-q", "prometheus"], **quiet)
-    packages = sorted(folder.glob("prometheus_*.deb"))
-    if not packages or subprocess.run(["dpkg-deb", "-x", str(packages[-1]), str(folder)], **quiet).returncode:
-        return "Debian's package prometheus could not be fetched"
-    for package in packages:
-        package.unlink()
-    return ""
-
-
-def _folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "bireme" / "prometheus-for-tests"
+    """Why it could not be had, in a few words."""
+    return unpacked.fetch("prometheus", "prometheus", "promtool")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,39 @@
-"""From what a user wrote to a folder that can be run: finds out what it names, and has it fetched.
+"""From what a user wrote to a folder that can be run: finds out what it names, and has it fetched where it is not here.
 
-Called by `__main__` for tasks, and by `bireme images pull`. Invariant: what is returned is whole, and is there.
+Called by `__main__` for tasks, and by `bireme images pull`. Who asks for the same at the same time waits for one of
+them (`Cache.pulling`), and finds it made.
+Invariant: what is returned is whole, and is there.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bireme.images.messages import Image, Progress, Wanted
-from bireme.images.references import LocalPath, parse_reference
-from bireme.images.refusing import RefusedError
-from bireme.images.sources.folder import plain_folder
-from bireme.images.sources.kinds import Kind, kind_of
+import msgspec
 
-Tell = Callable[[Progress], None]
+from bireme.images.assembling import Layered, assemble, committed, new_root
+from bireme.images.cache.eviction import make_room
+from bireme.images.cache.progress import Meter, Tell
+from bireme.images.cache.store import Cache, Meaning
+from bireme.images.elf import own_architecture
+from bireme.images.manifests import Manifest
+from bireme.images.messages import Image, Policy, Wanted, folder_of
+from bireme.images.references import Reference, parse_reference
+from bireme.images.refusing import RefusedError, in_words
+from bireme.images.registry.client import RegistryClient
+from bireme.images.registry.wire import UnreachableError
+from bireme.images.sources.archive import opened_archive
+from bireme.images.sources.folder import plain_folder
+from bireme.images.sources.kinds import Kind, identity_of, kind_of
+from bireme.images.sources.layout import folder_layout
+from bireme.images.sources.registry import brought, resolve
+from bireme.images.sources.squashed import sif_offset, unsquash
+from bireme.images.sources.stated import stated_in
+from bireme.images.unpacking.bounds import Allowance
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +47,108 @@ class Done:
 def fetch(wanted: Wanted, tell: Tell) -> Done:
     """Raises RefusedError, OSError."""
     named = parse_reference(wanted.image)
-    if isinstance(named, LocalPath):
-        path = named.absolute(wanted.folder)
-        if kind_of(path) is Kind.FOLDER:
-            return Done(plain_folder(path))
-    raise RefusedError(f"{wanted.image}: only folders can be images so far")
+    policy = wanted.policy
+    if isinstance(named, Reference):
+        return _Fetching(policy, tell, named.name).from_registry(named)
+    path = named.absolute(wanted.folder)
+    kind = kind_of(path)
+    if kind is Kind.FOLDER:
+        return Done(plain_folder(path))
+    fetching = _Fetching(policy, tell, path)
+    try:
+        return fetching.from_layout(path) if kind is Kind.LAYOUT else fetching.from_file(path, kind)
+    except PermissionError as error:
+        raise in_words(error, f"{path} cannot be read") from error
+
+
+class _Fetching:
+    """One image on its way into the user's cache. `name`: as people write it."""
+
+    def __init__(self, policy: Policy, tell: Tell, name: str) -> None:
+        self._policy, self._tell, self._name = policy, tell, name
+        self._cache = Cache(folder_of(policy, os.geteuid()))
+
+    # --- registries ----------------------------------------------------------------------------------------
+
+    def from_registry(self, reference: Reference) -> Done:
+        client = RegistryClient(reference, self._policy)
+        with self._cache.pulling(f"name-{hashlib.sha256(self._name.encode()).hexdigest()}", self._tell):
+            known = self._cache.meaning(self._name)
+            if known is not None and self._is_fresh(reference, known):
+                image = self._cache.find(known.digest, self._name)
+                if image is not None:
+                    return Done(image)
+            try:
+                manifest = resolve(client, self._name)
+            except UnreachableError as error:
+                return self._as_before(known, error)
+            self._cache.remember(self._name, manifest.digest)
+        return self._made(manifest.digest, lambda meter: self._from_registry(client, manifest, meter))
+
+    def _is_fresh(self, reference: Reference, known: Meaning) -> bool:
+        return reference.pinned or 0 <= time.time() - known.at < self._policy.fresh_s
+
+    def _from_registry(self, client: RegistryClient, manifest: Manifest, meter: Meter) -> Image:
+        with brought(client, manifest, self._cache, self._policy, meter, self._name) as layered:
+            return assemble(self._cache, layered, self._policy, meter)
+
+    def _as_before(self, known: Meaning | None, error: UnreachableError) -> Done:
+        """A registry that is away does not keep jobs from what is here."""
+        image = self._cache.find(known.digest, self._name) if known is not None else None
+        if known is None or image is None:
+            raise error
+        asked = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.at))
+        notice = f"{self._name} is run as it was on {asked}, since {error}"
+        return Done(msgspec.structs.replace(image, notice=notice))
+
+    # --- files ---------------------------------------------------------------------------------------------
+
+    def from_layout(self, path: str) -> Done:
+        layered = folder_layout(path)
+        return self._made(layered.digest, lambda meter: self._from_layers(layered, meter))
+
+    def from_file(self, path: str, kind: Kind) -> Done:
+        identity = identity_of(path)
+        known = self._cache.meaning(identity)
+        if known is not None and (image := self._cache.find(known.digest, self._name)) is not None:
+            return Done(image)
+        if kind is Kind.ARCHIVE:
+            with opened_archive(path, self._policy.largest_bytes, self._cache.folder) as layered:
+                done = self._made(layered.digest, lambda meter: self._from_layers(layered, meter))
+            self._cache.remember(identity, layered.digest)
+            return done
+        offset = sif_offset(path) if kind is Kind.SIF else 0
+        done = self._made(identity, lambda meter: self._from_squashfs(path, offset, identity, meter))
+        self._cache.remember(identity, identity)
+        return done
+
+    def _from_layers(self, layered: Layered, meter: Meter) -> Image:
+        meter.expect(sum(layered.sizes))
+        meter.came(sum(layered.sizes))
+        return assemble(self._cache, layered, self._policy, meter)
+
+    def _from_squashfs(self, path: str, offset: int, identity: str, meter: Meter) -> Image:
+        make_room(self._cache, self._policy, os.stat(path).st_size, what=path)
+        allowance = Allowance(min(self._policy.largest_bytes, self._policy.most_bytes))
+        with new_root(self._cache, identity) as root:
+            unsquash(path, offset, root, allowance, meter)
+            image = stated_in(root, name=path, read_only=True)
+            if image.architecture not in ("", own_architecture()):
+                raise RefusedError(
+                    f"{path} is made for other processors ({image.architecture}) than this machine's "
+                    f"({own_architecture()}): name an image that is made for these"
+                )
+        return committed(self._cache, identity, image, allowance.bytes_used, self._policy)
+
+    # --- all -----------------------------------------------------------------------------------------------
+
+    def _made(self, digest: str, make: Callable[[Meter], Image]) -> Done:
+        """The image of this digest: found, made by somebody else meanwhile, or made now."""
+        if (image := self._cache.find(digest, self._name)) is not None:
+            return Done(image)
+        with self._cache.pulling(digest, self._tell) as tell:
+            image = self._cache.find(digest, self._name)
+            if image is not None:
+                return Done(image)
+            image = make(Meter(tell))
+        return Done(image, lambda: self._cache.settle(digest))

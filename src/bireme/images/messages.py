@@ -71,6 +71,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """Of the manifest; empty where the image has none."""
     name: str = ""
     """As people write it."""
+    notice: str = ""
+    """What its user is to know of how it was had; empty as a rule."""
     lock: str = ""
     """The file that is held while anything runs in it (`cache.holding`); empty where nothing evicts it."""
 

@@ -90,8 +90,8 @@ class Cache:
     def record(self, key: str) -> Record | None:
         return _read(self.path("roots", key, "image.json"), Record)
 
-    def keys(self) -> list[str]:
-        """Of all images that are whole."""
+    def whole(self) -> list[str]:
+        """The keys of all images that are."""
         return sorted(name for name in os.listdir(self.path("roots")) if not name.endswith((NEW, GONE)))
 
     def begin(self, digest: str) -> str:

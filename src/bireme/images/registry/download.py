@@ -13,6 +13,8 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
 
 from bireme.images.manifests import Blob
 from bireme.images.refusing import RefusedError
@@ -38,25 +40,35 @@ class Download:
         self._came, self._stop = came, stop
         self._told = 0
 
-    def run(self) -> str:
-        """The path, when the blob is there. Raises RefusedError, OSError."""
+    def run(self) -> BinaryIO:
+        """The blob, opened: whatever evicts it then does not take it from us. Raises RefusedError, OSError."""
         part = f"{self._path}.part"
         while True:
             fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
-                if os.path.exists(self._path):
+                if (blob := self._opened()) is not None:
                     with suppress(FileNotFoundError):
-                        os.utime(self._path)
-                        self._tell(self._blob.size)
-                        return self._path
+                        os.unlink(part)
+                    self._tell(self._blob.size)
+                    return blob
                 if _is_still(fd, part):
                     self._fill(fd)
                     os.fsync(fd)
                     os.rename(part, self._path)
-                    return self._path
+                    blob = self._opened()
+                    assert blob is not None, "nobody removes what is locked"
+                    return blob
             finally:
                 os.close(fd)
+
+    def _opened(self) -> BinaryIO | None:
+        try:
+            blob = Path(self._path).open("rb")  # noqa: SIM115 - the caller closes it
+        except FileNotFoundError:
+            return None
+        os.utime(blob.fileno())  # what was used last is evicted last
+        return blob
 
     def _fill(self, fd: int) -> None:
         """Until all is there and right."""

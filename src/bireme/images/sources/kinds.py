@@ -5,6 +5,7 @@ Called by `fetching`. Invariant: nothing is opened that could wait (a pipe, a de
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from enum import Enum
@@ -56,3 +57,10 @@ def _kind_of_folder(path: str) -> Kind:
     if not inside & {"bin", "usr", "sbin", "lib", "etc", "rootfs"}:
         raise RefusedError(f"{path} is no image: a folder must be a root (bin, usr, etc ...) or an OCI layout")
     return Kind.FOLDER
+
+
+def identity_of(path: str) -> str:
+    """What stands for the content of a local file: as long as none of this changes, it was not written to."""
+    about = os.stat(path)
+    said = f"{path}\0{about.st_dev}\0{about.st_ino}\0{about.st_size}\0{about.st_mtime_ns}\0{about.st_ctime_ns}"
+    return f"file:{hashlib.sha256(said.encode(errors='surrogateescape')).hexdigest()}"

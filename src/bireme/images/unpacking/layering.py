@@ -41,12 +41,7 @@ class Layering:
         self._made, self._times = set(), {}
         for entry in layer:
             self._allowance.take_entry(entry.size)
-            try:
-                self._put(layer, entry)
-            except OSError as error:
-                if error.filename is not None and error.errno is not None:  # of the image, and not of the cache
-                    error.filename = entry.name
-                raise
+            self._put(layer, entry)
         for place, mtime in self._times.items():
             with suppress(OSError):
                 os.utime(self._beneath.path(place), (mtime, mtime), follow_symlinks=False)
