@@ -19,6 +19,7 @@ from bireme.core.model.jobs import Job, JobSpec, Owner
 from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller
 from bireme.core.model.resources import Allocation
+from bireme.core.model.steps import StepSpec
 from bireme.core.services.routing_table import Routed
 from bireme.core.state.state import State
 from bireme.core.telemetry.curves import Asked, Column, Curve
@@ -276,6 +277,13 @@ class MarksNodes(Protocol):
         where the cluster cannot be reached: it is said again."""
 
 
+class RefusesContainers(Protocol):
+    """An engine that cannot give a job every container that can be asked for."""
+
+    def why_no_container(self, spec: JobSpec | StepSpec) -> str:
+        """Why it cannot run like this; empty: it can, or asks for none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What an engine can do beyond `Engine`: for each port that not every engine has, who answers it, or None.
@@ -293,6 +301,7 @@ class Capabilities:
     environments: WritesEnvironments | None = None
     guests: TakesGuests | None = None
     pods: KnowsPods | None = None
+    containers: RefusesContainers | None = None
     publisher: PublishesServices | None = None
     fencing: MarksNodes | None = None
     beside: AsksBeside | None = None

@@ -52,6 +52,12 @@ def test_a_job_has_one_number_in_both(both: Attached) -> None:
     assert both.run("sacct", "-nXP", "-j", f"{ours},{theirs}", "-o", "State").stdout.count("CANCELLED by 0") == 2
 
 
+def test_an_image_is_refused_where_slurm_has_no_pyxis(both: Attached) -> None:
+    refused = both.run("sbatch", "--container-image=ubuntu", "--wrap", "true", check=False)
+    assert refused.returncode == 1
+    assert "install Pyxis and Enroot on its nodes" in refused.stderr, refused.stderr
+
+
 def test_slurm_refuses_in_its_own_words(both: Attached) -> None:
     done = both.run("sbatch", "-p", "nowhere", "--wrap", "true", check=False)
     theirs = both.slurm.run("sbatch", "-p", "nowhere", "--wrap", "true", check=False)

@@ -42,11 +42,20 @@ def build_engine(fitting: Fitting) -> Engine:
 
 
 def _embedded(fitting: Fitting) -> Engine:
-    from bireme.engines.embedded.engine import EmbeddedEngine  # late, as every engine: see above
+    from bireme.engines.crew.boxes import ContainerDefaults  # late, as every engine: see above
+    from bireme.engines.embedded.engine import EmbeddedEngine
 
     cluster = fitting.loaded.cluster
     assert cluster is not None, "slurm.conf or this machine always describes the embedded cluster"
-    return EmbeddedEngine(fitting.home, cluster, fitting.blobs, confine=fitting.loaded.confine)
+    settings = fitting.settings
+    containers = ContainerDefaults(
+        mount_home=settings.containers_mount_home == "on",
+        remap_root=settings.containers_remap_root == "on",
+        entrypoint=settings.containers_entrypoint == "on",
+        writable=settings.containers_writable == "on",
+    )
+    confine = fitting.loaded.confine
+    return EmbeddedEngine(fitting.home, cluster, fitting.blobs, confine=confine, containers=containers)
 
 
 def _slurm(fitting: Fitting) -> Engine:

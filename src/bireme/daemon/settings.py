@@ -98,6 +98,30 @@ class Settings:
         "Confinement of memory, CPUs and devices with cgroups: `auto` uses them where they can be written.",
         ("auto", "off"),
     )
+    containers_mount_home: str = setting(
+        "off",
+        "containers.mount_home",
+        "Whether containers of jobs that do not say (`--container-mount-home`) have their user's home folder.",
+        ("on", "off"),
+    )
+    containers_remap_root: str = setting(
+        "on",
+        "containers.remap_root",
+        "Whether users look like root in containers of jobs that do not say (`--container-remap-root`).",
+        ("on", "off"),
+    )
+    containers_entrypoint: str = setting(
+        "off",
+        "containers.entrypoint",
+        "Whether an image's entry point is run for jobs that do not say (`--container-entrypoint`).",
+        ("on", "off"),
+    )
+    containers_writable: str = setting(
+        "on",
+        "containers.writable",
+        "Whether the images of jobs that do not say (`--container-writable`) can be written to, in memory.",
+        ("on", "off"),
+    )
     kubernetes_config: str = setting(
         "",
         "kubernetes.config",

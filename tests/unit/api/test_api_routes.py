@@ -309,8 +309,6 @@ def test_a_least_number_of_nodes_above_the_most_is_refused(api: Running) -> None
         ("embedded", "container_image", ""),
         ("embedded", "container_bundle", ""),
         ("embedded", "container_mounts", "could not add mount entry"),
-        ("kubernetes", "container_bundle", "--container-image=REGISTRY/NAME:TAG"),
-        ("kubernetes+slurm", "container_bundle", "--container-image=REGISTRY/NAME:TAG"),
         ("kubernetes", "container_image", ""),
     ],
 )

@@ -163,18 +163,14 @@ async def _tie_to_holder(api: Context, request: Request, caller: Caller, submiss
 
 def refuse_containers(api: Context, spec: JobSpec | StepSpec) -> None:
     """What an engine cannot run in must be refused: it would run on the host, or in another image than was asked."""
-    engine = api.cluster.engine.name.partition("+")[0]
-    if spec.container_bundle and engine == "kubernetes":
-        raise Refusal(
-            Why.NOT_SUPPORTED,
-            f"--container={spec.container_bundle[:200]} is the folder of an OCI bundle, which pods cannot run: name an "
-            "image that the cluster can pull, as --container-image=REGISTRY/NAME:TAG",
-        )
     texts = {name: getattr(spec, f"container_{name}") for name in ("image", "mounts", "name", "save", "env")}
     try:
         check_texts({f"container-{name}": text for name, text in texts.items()})
     except ContainerError as error:
         raise Refusal(Why.NOT_SUPPORTED, f"pyxis: {error}") from error
+    port = api.cluster.engine.capabilities.containers
+    if port is not None and (why := port.why_no_container(spec)):
+        raise Refusal(Why.NOT_SUPPORTED, why)
 
 
 def _chosen_queue(api: Context, submission: Submission) -> ForeignQueue | None:

@@ -26,6 +26,9 @@ class ContainerDefaults:
     writable: bool = True
 
 
+DEFAULTS = ContainerDefaults()
+
+
 def box_of(spec: JobSpec | StepSpec, work_dir: str, defaults: ContainerDefaults | None) -> Box | None:
     """None: it runs on the host. `defaults`: None where an engine's own pods are the containers."""
     if defaults is None or not (spec.container_image or spec.container_bundle or spec.container_name):

@@ -21,10 +21,10 @@ from msgspec.structs import asdict, replace
 from bireme.agent.messages.orders import Batch, Prepare, Share, Start, StartStep, StepTask, Window, World
 from bireme.agent.node import JOB_MARKER
 from bireme.core.model.cluster import ClusterConfig, NodeConfig
-from bireme.core.model.jobs import Job
+from bireme.core.model.jobs import Job, JobSpec
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.steps import Step, StepNode
-from bireme.engines.crew.boxes import ContainerDefaults, box_of
+from bireme.engines.crew.boxes import DEFAULTS, ContainerDefaults, box_of
 from bireme.engines.crew.multi_prog import programs
 from bireme.ports import Blobs, Further
 from bireme.slurm.filenames import FilenameValues, expand_filename
@@ -54,10 +54,11 @@ class PayloadWriter:
         blobs: Blobs,
         facts: ClusterFacts | None = None,
         confined_devices: frozenset[str] = frozenset(),
+        containers: ContainerDefaults | None = DEFAULTS,
     ) -> None:
-        """`confined_devices`: nodes that show a job only its own devices."""
-        self.containers = ContainerDefaults()
-        """What jobs get that do not say; None: an engine whose pods are the containers."""
+        """`confined_devices`: nodes that show a job only its own devices. `containers`: how those of jobs are that do
+        not say; None: of an engine whose pods are the containers."""
+        self.containers = containers
         self._home = str(home)
         self._blobs = blobs
         self.reconfigure(config, facts)
@@ -113,7 +114,7 @@ class PayloadWriter:
             script=self._script(spec.script),
             argv=spec.argv,
             env=self._marked(self._furthered(spec.environment, job, allocation, variables), job, allocation),
-            cwd=spec.work_dir,
+            cwd=self._begins_in(spec),
             stdin=files.std_in,
             stdout=files.std_out,
             stderr=files.std_err,
@@ -135,6 +136,11 @@ class PayloadWriter:
     ) -> dict[str, str]:
         user = with_experiment(self._environment(environment), self.further(job, allocation))
         return merged_environment(user, variables)
+
+    def _begins_in(self, spec: JobSpec) -> str:
+        """Where pods are the containers, their working directory is the script's."""
+        asked = spec.container_workdir if self.containers is None else ""
+        return os.path.join(spec.work_dir, asked) if asked else spec.work_dir
 
     def _appends(self, asked: bool | None) -> bool:
         return asked if asked is not None else self._config.raw.get("JobFileAppend", "0") == "1"

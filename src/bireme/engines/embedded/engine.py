@@ -18,6 +18,7 @@ from bireme.agent.messages.orders import Ping
 from bireme.agent.messages.told import Welcome
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
+from bireme.engines.crew.boxes import DEFAULTS, ContainerDefaults
 from bireme.engines.crew.engine import CrewEngine, Key, answered
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
@@ -42,12 +43,14 @@ class EmbeddedEngine(CrewEngine):
         *,
         confine: Mapping[str, bool] | None = None,
         facts: ClusterFacts | None = None,
+        containers: ContainerDefaults = DEFAULTS,
     ) -> None:
         """`confine`: which of "memory", "cpus" and "devices" jobs are held to, where the kernel lets us.
 
+        `containers`: how those of jobs are that do not say.
         `facts`: what job variables need of gres.conf; worked out from `config` alone when not given.
         """
-        super().__init__(config, PayloadWriter(home, config, blobs, facts))
+        super().__init__(config, PayloadWriter(home, config, blobs, facts, containers=containers))
         self._home = home
         self._capabilities = Capabilities(past=self, confinement=self, agents=self, environments=self)
         self._confine = dict(confine or {})

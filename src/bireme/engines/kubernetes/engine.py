@@ -31,8 +31,9 @@ from bireme.agent.messages.told import BatchEnded, Cleared, Launched, Refused, S
 from bireme.core.model import commands as c
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import ClusterConfig
-from bireme.core.model.jobs import Owner
+from bireme.core.model.jobs import JobSpec, Owner
 from bireme.core.model.resources import ExitStatus
+from bireme.core.model.steps import StepSpec
 from bireme.engines.crew.engine import CrewEngine, Key
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
@@ -40,6 +41,7 @@ from bireme.engines.kubernetes import nodes, pods
 from bireme.engines.kubernetes.apiserver.api import ApiProblem, KubernetesApi, Object, read_kubeconfig
 from bireme.engines.kubernetes.apiserver.insistence import Insistence, path_of
 from bireme.engines.kubernetes.apiserver.mirror import Mirror
+from bireme.engines.kubernetes.asked_mounts import refusal
 from bireme.engines.kubernetes.checks import check_same_cluster, check_version
 from bireme.engines.kubernetes.crossing.brought import BroughtInput
 from bireme.engines.kubernetes.crossing.gateway import Berth, Gateway
@@ -82,7 +84,7 @@ class KubernetesEngine(CrewEngine):
 
         `rules`: what the settings say of pods; the gateway's address is filled in when it listens.
         """
-        super().__init__(config, PayloadWriter(Path(pods.HOME), config, blobs))
+        super().__init__(config, PayloadWriter(Path(pods.HOME), config, blobs, containers=None))
         self._home = home
         self._settings = settings
         self._rules = rules
@@ -129,7 +131,14 @@ class KubernetesEngine(CrewEngine):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            past=self, commands=self, guests=self, pods=self, publisher=self, environments=self, fencing=self
+            past=self,
+            commands=self,
+            guests=self,
+            pods=self,
+            containers=self,
+            publisher=self,
+            environments=self,
+            fencing=self,
         )
 
     async def keep_out(self, nodes: Mapping[str, str]) -> None:
@@ -275,6 +284,14 @@ class KubernetesEngine(CrewEngine):
     def start_of_pod(self, uid: str) -> tuple[int, int, str] | None:
         berth = self._berth_of_id.get(uid)
         return None if berth is None else (berth.job_id, berth.generation, berth.node)
+
+    def why_no_container(self, spec: JobSpec | StepSpec) -> str:
+        if spec.container_bundle:
+            return (
+                f"--container={spec.container_bundle[:200]} is the folder of an OCI bundle, which pods cannot run: "
+                "name an image that the cluster can pull, as --container-image=REGISTRY/NAME:TAG"
+            )
+        return refusal(spec, self._rules.mounts_anywhere(spec)) if isinstance(spec, JobSpec) else ""
 
     def _remember_ids(self, berth: Berth, ids: Sequence[str]) -> None:
         for each in ids:

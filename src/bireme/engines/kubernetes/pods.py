@@ -23,6 +23,7 @@ from typing import Any
 from bireme.agent.pod.gangway import ADDRESS_VARIABLE
 from bireme.core.model.jobs import Job, JobSpec, Owner
 from bireme.core.model.resources import Allocation, GresShare, NodeShare
+from bireme.engines.kubernetes.asked_mounts import asked_mounts
 from bireme.engines.kubernetes.crossing.gateway import Berth
 from bireme.engines.kubernetes.nodes import GPU_RESOURCES, MIG_PREFIX, Amounts
 
@@ -106,6 +107,11 @@ class PodRules:
         ]
         seen.sort(key=lambda mount: (bool(mount.account), bool(mount.partition)))
         return tuple({mount.path.rstrip("/"): mount for mount in seen}.values())
+
+    def mounts_anywhere(self, spec: JobSpec) -> tuple[Mount, ...]:
+        """The volumes that a job has in whichever of its partitions it starts."""
+        ours = [mount for mount in self.mounts if mount.account in ("", spec.account)]
+        return tuple(mount for mount in ours if not mount.partition or {mount.partition} == set(spec.partitions))
 
     def priority_class_of(self, spec: JobSpec) -> str:
         return self.qos_priority_classes.get(spec.qos, self.priority_class)
@@ -216,6 +222,7 @@ def pod(
     size = Size.of(share, offered)
     name = start_name(rules, job.id, allocation.generation)
     mounts = rules.mounts_of(job, allocation)
+    mounted, made = asked_mounts(job.spec, mounts)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -243,7 +250,7 @@ def pod(
             "securityContext": _identity(job.spec),
             "tolerations": [*rules.tolerations, *_NODE_TROUBLE],
             "initContainers": [_carrier(rules, size)],
-            "containers": [_container(rules, job, allocation, size, mounts)],
+            "containers": [_container(rules, job, allocation, size, mounts, mounted)],
             "volumes": [
                 {"name": "bundle", "emptyDir": {}},
                 {"name": "home", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
@@ -253,6 +260,7 @@ def pod(
                 {"name": "secrets", "secret": {"secretName": name, "defaultMode": 0o440, "items": _items(rank)}},
                 *({"name": f"volume-{n}", **mount.source} for n, mount in enumerate(mounts)),
                 *([{"name": "work", "emptyDir": {}}] if scratch_folder(mounts, job.spec) else []),
+                *made,
             ],
         },
     }
@@ -307,7 +315,13 @@ def _carrier(rules: PodRules, size: Size) -> Object:
     }
 
 
-def _container(rules: PodRules, job: Job, allocation: Allocation, size: Size, mounts: tuple[Mount, ...]) -> Object:
+_AGENT = [f"{BUNDLE}/bin/python3", "-IS", f"{BUNDLE}/agent.py", f"{SECRETS}/pod.json"]
+
+
+def _container(
+    rules: PodRules, job: Job, allocation: Allocation, size: Size, mounts: tuple[Mount, ...], asked: list[Object]
+) -> Object:
+    """`asked`: what is mounted by the job's own wish. As arguments the agent is what the image's entry point runs."""
     mounted = [
         {"name": f"volume-{n}", "mountPath": mount.path, "readOnly": mount.read_only} for n, mount in enumerate(mounts)
     ]
@@ -317,7 +331,7 @@ def _container(rules: PodRules, job: Job, allocation: Allocation, size: Size, mo
         "name": "job",
         "image": rules.image_of(job, allocation),
         "imagePullPolicy": rules.pull_policy,
-        "command": [f"{BUNDLE}/bin/python3", "-IS", f"{BUNDLE}/agent.py", f"{SECRETS}/pod.json"],
+        "args" if job.spec.container_entrypoint else "command": _AGENT,
         "securityContext": _NO_PRIVILEGE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [{"name": ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
@@ -331,6 +345,7 @@ def _container(rules: PodRules, job: Job, allocation: Allocation, size: Size, mo
             {"name": "input", "mountPath": INBOX},
             {"name": "secrets", "mountPath": SECRETS, "readOnly": True},
             *mounted,
+            *asked,
         ],
     }
 

@@ -38,7 +38,7 @@ from bireme.engines.slurm.mirror import Mirror, Pace
 from bireme.engines.slurm.queries import CommandSource, Source
 from bireme.engines.slurm.replicas import SlurmReplicas, own_variables
 from bireme.engines.slurm.rounds import Round
-from bireme.engines.slurm.submission import batch_words, order_words
+from bireme.engines.slurm.submission import asks_pyxis, batch_words, order_words
 from bireme.engines.slurm.usage import USAGE_WORDS, read_usage
 from bireme.ports import Blobs, Capabilities, Followed, Order, Report, StepEndpoint
 
@@ -61,6 +61,7 @@ class SlurmEngine:
         self._commands, self._blobs = commands, blobs
         self.mirror = Mirror(source or CommandSource(commands), pace)
         self._following: asyncio.Task[None] | None = None
+        self._has_pyxis = False
         self._submitting: dict[str, asyncio.Task[int]] = {}
         self._replicas = SlurmReplicas(self, commands)
 
@@ -138,6 +139,8 @@ class SlurmEngine:
         check_identity(specs[0].owner)
         if specs[0].kind is not JobKind.BATCH:
             raise Refusal(Why.OWN_COMMAND, f"use Slurm's own srun or salloc: {self._where('srun')}")
+        if any(asks_pyxis(spec) for spec in specs):
+            await self._check_pyxis()
         tag = hashlib.sha256(key.encode()).hexdigest()[:20] if key else secrets.token_hex(10)
         known = self.mirror.tagged(tag) or await self._seen_before(tag if key else "")
         if known is not None:
@@ -147,6 +150,22 @@ class SlurmEngine:
             under_way = self._submitting[tag] = asyncio.create_task(self._submit(specs, tag))
             under_way.add_done_callback(lambda _: self._submitting.pop(tag, None))
         return await asyncio.shield(under_way)  # who asked may go away in the middle of it; the submission does not
+
+    async def _check_pyxis(self) -> None:
+        """An sbatch that has Pyxis lists its options. One that has it once is not asked again."""
+        if self._has_pyxis:
+            return
+        try:
+            told = await self._commands.run("sbatch", "--help")
+        except Silent as error:
+            raise Refusal(Why.ERROR, said=str(error)) from error
+        self._has_pyxis = b"--container-image" in told.out
+        if not self._has_pyxis:
+            raise Refusal(
+                Why.NOT_SUPPORTED,
+                "this Slurm runs no images: install Pyxis and Enroot on its nodes (github.com/NVIDIA/pyxis), with a "
+                "line for spank_pyxis.so in plugstack.conf, or start the container in the script (apptainer exec)",
+            )
 
     def _where(self, command: str) -> str:
         try:

@@ -32,6 +32,7 @@ _DEFAULTS = {
     **{RESOURCES_PREFIX + each.name: each.default for each in fields(ResourceRequest)},
 }
 """By the paths of fields."""
+_OF_PYXIS = [name for name in _DEFAULTS if name.startswith("container_") and name != "container_bundle"]
 
 
 def batch_words(specs: Sequence[JobSpec], key: str) -> list[str]:
@@ -42,6 +43,11 @@ def batch_words(specs: Sequence[JobSpec], key: str) -> list[str]:
         # A tag behind the comment: by it a submission is recognised in the queue.
         argv += _options(replace(spec, comment=f"{spec.comment} [bireme:{key}]".lstrip()) if key else spec)
     return [*argv, SCRIPT, *specs[0].argv]
+
+
+def asks_pyxis(spec: JobSpec) -> bool:
+    """Whether it has options that an sbatch without Pyxis does not know."""
+    return any(getattr(spec, name) != _DEFAULTS[name] for name in _OF_PYXIS)
 
 
 def _options(spec: JobSpec) -> Iterator[str]:
