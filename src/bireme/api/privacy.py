@@ -15,13 +15,15 @@ words and roles.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bireme.core.model import events as e
 from bireme.core.model.accounts import AdminLevel
 from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.healing.events import HEALING_EVENTS
 from bireme.core.model.healing.fences import FENCE_EVENTS
-from bireme.core.model.jobs import JobSpec, Owner
-from bireme.core.model.refusals import Caller
+from bireme.core.model.jobs import Job, JobSpec, Owner
+from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.reservations import Reservation
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.reservations.reserving import may_use
@@ -74,6 +76,11 @@ class Viewer:
 
     def sees_job(self, owner_uid: int, account: str) -> bool:
         return "jobs" not in self._private or owner_uid == self._caller.uid or self.coordinates(account)
+
+    def must_see(self, jobs: Iterable[Job]) -> None:
+        """Raises the refusal of a job that is not there, where one of these is hidden."""
+        if self.hidden("jobs") and not all(self.sees_job(job.spec.owner.uid, job.spec.account) for job in jobs):
+            raise Refusal(Why.INVALID_JOB_ID)
 
     def sees_user(self, user: str, account: str, *words: str) -> bool:
         """What is told of a user in an account. `user` is empty in what is told of an account as a whole."""

@@ -454,6 +454,24 @@ def test_a_refused_change_tells_nothing(served: Served, path: str) -> None:
     assert not [kind for kind, mark in MARKS.items() if mark in text]
 
 
+def test_who_may_not_see_a_job_finds_none_to_send_a_signal_to(served: Served) -> None:
+    """As with Slurm's scancel, which looks for it in the queue first; where it cancels it is refused by name."""
+
+    def answer_of(path: str, body: dict[str, Any]) -> str:
+        return str(served.ask("POST", path, STRANGER, body)[1]).replace(str(RUNNING), "7").replace("77777", "7")
+
+    served.private("jobs")
+    signals = [("steps/0/cancel", {}), ("steps/0/cancel", {"signal": 10}), ("signal", {"signal": 10}),
+               ("cancel", {"signal": 10, "batch_only": True})]  # fmt: skip
+    for path, body in signals:
+        there, nowhere = (answer_of(f"/v1/jobs/{job}/{path}", body) for job in (RUNNING, 77777))
+        assert "Invalid job id specified" in there
+        assert there == nowhere, path
+    assert "Access/permission denied" in answer_of(f"/v1/jobs/{RUNNING}/cancel", {})
+    served.private("")
+    assert "Access/permission denied" in answer_of(f"/v1/jobs/{RUNNING}/signal", {"signal": 10})
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_shows_what_is_private_to_those_alone_who_may_know(served: Served, command: str) -> None:
     """It asks the routes as its caller does, and has no other way to the cluster."""

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from bireme.api import listing
 from bireme.api.passing import passed_on, written
+from bireme.api.privacy import Viewer
 from bireme.api.problems import ProblemError, answer, refusal_content
 from bireme.api.routing import Context, Routes
 from bireme.api.targets import MOST_TARGETS, named_target
@@ -78,8 +79,13 @@ def _cancelling(body: dict[str, Any]) -> tuple[Change, Order]:
         raise ProblemError(400, f"scope: {scope!r} is none of batch, steps, all")
     if number == requests.KILL and scope == "steps":
         scope = "all"  # as Slurm: SIGKILL without --batch ends the job
-    order = Order(verb="signal", target="", signal=number, scope=scope)
-    return (lambda state, caller, target: requests.signal(state, caller, target, number, scope)), order
+
+    def signal(state: State, caller: Caller, target: Target) -> list[Event]:
+        """Slurm's scancel looks into the queue first where it is to send a signal, and not where it cancels."""
+        Viewer(state, caller).must_see(requests.find(state, target))
+        return requests.signal(state, caller, target, number, scope)
+
+    return signal, Order(verb="signal", target="", signal=number, scope=scope)
 
 
 def whole(body: dict[str, Any], name: str) -> int | None:

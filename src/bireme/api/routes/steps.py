@@ -14,6 +14,7 @@ from starlette.responses import Response
 from bireme.api import listing, reported
 from bireme.api.answers import Recipe
 from bireme.api.passing import passed_on
+from bireme.api.privacy import Viewer
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routes.submissions import put_environment, refuse_containers
 from bireme.api.routing import Context, Routes, number
@@ -155,6 +156,7 @@ async def cancel_step(api: Context, request: Request) -> Response:
     order = Order(verb="signal" if signal else "cancel", target="", signal=signal)
     if await passed_on(api, caller, target, order):
         return answer({})
+    Viewer(api.cluster.state, caller).must_see(requests.find(api.cluster.state, target))
     if body.get("failed"):
         await api.cluster.do(api.cause(request), lambda state, _: requests.fail_step(state, caller, target))
     else:
