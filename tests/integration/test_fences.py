@@ -46,7 +46,7 @@ def gpus_on(cluster: Cluster, node: str) -> str:
 
 def test_a_fenced_gpu_is_given_to_nobody_also_after_the_daemon_was_killed(cluster: Cluster) -> None:
     said = cluster.bireme("healings", "fence", "n1:gpu0", "--reason", "fan 3 rattles").stdout
-    assert said == "Healing 1 (take GPU 0 of n1 out of service, the other 1 stay) is done.\n"
+    assert said == "Healing 1 (take GPU 0 of n1 out of service, 1 stays) is done.\n"
     assert gpus_on(cluster, "n1") == "1"
     shown = cluster.run("scontrol", "show", "node", "n1", "-d").stdout
     assert "GresDrain=gpu:h100:1(IDX:0)" in shown

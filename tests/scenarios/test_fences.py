@@ -331,3 +331,16 @@ def test_what_is_approved_when_its_node_is_gone_fails_with_a_sentence() -> None:
     world.settle()
     assert world.healings() == ["fence-node n1: failed"]
     assert HEALINGS.of(world.state)[1].latest.text == "there is no node n1 any more"
+
+
+def test_the_last_gpus_of_a_partition_need_a_word_too_and_what_stays_is_counted() -> None:
+    world = world_of("1x3:h100")
+    world.people(fences.fence, "n1:gpu0", "x")
+    world.people(fences.fence, "n1:gpu1", "x")
+    titles = [each.proposal.title for each in HEALINGS.of(world.state).values()]
+    assert titles == [f"take GPU {n} of n1 out of service, {rest}" for n, rest in enumerate(("2 stay", "1 stays"))]
+    with pytest.raises(Refusal) as refused:
+        world.people(fences.fence, "n1:gpu2", "x")
+    assert "this is the last GPU of partition" in refused.value.hint
+    world.people(fences.fence, "n1:gpu2", "x", last_too=True)
+    assert HEALINGS.of(world.state)[3].proposal.title == "take GPU 2 of n1 out of service, none stays"

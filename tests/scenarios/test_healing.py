@@ -19,8 +19,8 @@ from bireme.core.model.healing.checkpoints import Checkpoint
 from bireme.core.model.healing.healings import HealingAct, HealingLife
 from bireme.core.model.healing.policy import HealingMode, HealingPolicy
 from bireme.core.model.healing.restarts import RestartRule, Which
-from bireme.core.model.jobs import Ending, Job
-from bireme.core.model.refusals import Caller
+from bireme.core.model.jobs import Ending, Finished, Job
+from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.reservations.orders import ReservationOrder, create_reservation
 from bireme.core.why.healed import explain_healed
 from bireme.testing.scenario import Scenario
@@ -455,3 +455,43 @@ def test_spare_nodes_are_kept_for_jobs_that_are_started_again() -> None:
     world.expect(train="runs n[1-3]", other="waits Resources")
     fails(world, node="n2")
     assert world.described()["train"] == "runs n[1,3-4]"
+
+
+# -- what it costs others ----------------------------------------------------------------------------------------------
+
+
+def test_a_start_that_is_looked_into_ended_when_its_script_did() -> None:
+    world = world_with("2x1:h100")
+    train(world)
+    world.wait(100)
+    world.finish("train", 1)
+    world.settle()
+    ended_at = world.now
+    world.wait(20)
+    looked(world, "train", "python_error")
+    phase = world.job("train").phase
+    assert isinstance(phase, Finished)
+    assert phase.ended_at == ended_at
+
+
+def test_one_users_flood_keeps_nobody_else_from_being_looked_into() -> None:
+    world = world_with("1x200")
+    for number in range(MOST_AT_ONCE + 1):
+        world.submit(f"j{number}", cpus=1, heal="restart")
+    world.submit("other", cpus=1, heal="restart", user="bob")
+    world.settle()
+    for number in range(MOST_AT_ONCE + 1):
+        world.finish(f"j{number}", 1)
+    world.finish("other", 1)
+    assert world.job("other").id in INQUESTS.of(world.state)
+
+
+def test_a_restart_of_a_job_that_is_over_cannot_be_taken_back() -> None:
+    world = world_with("2x1:h100")
+    train(world)
+    fails(world)
+    world.finish("train", 0)
+    world.settle()
+    with pytest.raises(Refusal) as refused:
+        healings.undo(world.state, ROOT, 1)
+    assert "is over: nothing can be taken back" in refused.value.hint

@@ -16,20 +16,21 @@ from bireme.commands.sbatch import read_named_script
 from bireme.commands.submitting.caller import plain, submit_context
 from bireme.commands.voice import run_command
 from bireme.core.model.serving.services import ServiceSpec
+from bireme.slurm.annotated import asks_for_service
 from bireme.slurm.formats.visible import visible
 from bireme.slurm.options.batch import read_batch, script_of
 from bireme.slurm.options.catalogue.table import Command
 from bireme.slurm.options.errors import OptionError
 from bireme.slurm.options.layers import peek
 from bireme.slurm.serving.building import read_service
-from bireme.slurm.serving.reading import MARK, read_line
+from bireme.slurm.serving.reading import read_line
 from bireme.slurm.serving.understood import describe_service
 from bireme.slurm.understood import Understood, as_json, describe
 
 _ABOUT = "What Bireme understood of a batch script or a service: resources, time, files, and what it ignores and why."
 _EPILOG = (
     "Everything after --json is read as sbatch would: bireme explain [--json] [SBATCH OPTIONS] train.sh [ARGUMENTS]; "
-    "a script with #BIREME lines as bireme serve would."
+    "a script with a service's #BIREME lines as bireme serve would."
 )
 
 
@@ -84,7 +85,7 @@ def _script(words: list[str]) -> tuple[bytes | None, bool]:
     except OptionError:  # sbatch cannot read it: `read_line` says why, if it cannot either
         return _named(read_line(words).sbatch), True
     text = _named(words)
-    return text, any(line.startswith(MARK.encode()) for line in (text or b"").split(b"\n"))
+    return text, asks_for_service((text or b"").decode(errors="replace"))
 
 
 def _named(words: Sequence[str]) -> bytes | None:

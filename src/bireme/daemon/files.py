@@ -7,8 +7,10 @@ Invariant: a file is replaced as a whole; a reader sees what was written, or `Da
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import zlib
 
 from bireme.daemon.paths import Paths
@@ -52,6 +54,16 @@ def file_text(path: str) -> str:
             return file.read()
     except OSError:
         return ""
+
+
+def read_file(path: str, most_bytes: int) -> bytes:
+    """Up to one byte more than `most_bytes` of a file that somebody wrote; raises OSError, also of what is no file: to
+    open a pipe would wait for ever."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is a folder" if stat.S_ISDIR(mode) else "it is no file")
+        return file.read(most_bytes + 1)
 
 
 def changed_settings(paths: Paths) -> bool:

@@ -3,7 +3,7 @@
 Made by the daemon, for idle jobs and for healings. Facts go to the program as variables (`BIREME_IDLE_...`) and as one
 JSON object on its stdin; there is no shell. It is run by the daemon's user with a time limit. An address gets the same
 JSON by POST, and is named in the log by its host alone.
-Invariant: at most `_AT_ONCE` calls run, and what waits is bounded; what is left out is logged.
+Invariant: few calls run at a time, and what waits is bounded; what is left out is logged.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 
 log = logging.getLogger("bireme.daemon")
 
-_AT_ONCE = 4
+_AT_ONCE = 2
+"""Of jobs' news, and as many of what is no job's: a user's failing jobs do not stand before the fence of a node."""
 _AGAIN_S = 2.0
 """Between two tries."""
-_WAITING_AT_MOST = 1_000
+_WAITING_AT_MOST = 500
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PREFIX = "BIREME_IDLE_"
 
@@ -44,29 +45,35 @@ class Hook:
         """`name`: of the setting, for the log. `prefix`: of the variables. `tries`: of a call that fails."""
         self._program, self._timeout_s = program, timeout_s
         self._name, self._prefix, self._tries = name, prefix, tries
-        self._room = asyncio.Semaphore(_AT_ONCE)
-        self._calls: set[asyncio.Task[None]] = set()
+        self._rooms = {of_job: asyncio.Semaphore(_AT_ONCE) for of_job in (True, False)}
+        self._calls: dict[bool, set[asyncio.Task[None]]] = {True: set(), False: set()}
 
     def call(self, facts: Mapping[str, Any]) -> None:
         """Begins a call and returns."""
         program = self._program()
         if not program:
             return
-        if len(self._calls) >= _WAITING_AT_MOST:
-            log.error("%s: %d calls wait, and %s of %s is left out", self._name, len(self._calls), *_of(facts))
+        of_job = bool(facts.get("job_id"))
+        calls = self._calls[of_job]
+        if len(calls) >= _WAITING_AT_MOST:
+            log.error("%s: %d calls wait, and %s of %s is left out", self._name, len(calls), *_of(facts))
             return
-        task = asyncio.get_running_loop().create_task(self._run(program, dict(facts)))
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        task = asyncio.get_running_loop().create_task(self._run(program, dict(facts), self._rooms[of_job]))
+        calls.add(task)
+        task.add_done_callback(calls.discard)
 
     async def close(self) -> None:
         """Waits for none: what runs is killed."""
-        for task in tuple(self._calls):
+        for task in (tasks := self.under_way):
             task.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, program: str, facts: dict[str, Any]) -> None:
-        async with self._room:
+    @property
+    def under_way(self) -> list[asyncio.Task[None]]:
+        return [task for calls in self._calls.values() for task in calls]
+
+    async def _run(self, program: str, facts: dict[str, Any], room: asyncio.Semaphore) -> None:
+        async with room:
             for left in range(self._tries - 1, -1, -1):
                 if await self._called(program, facts):
                     return

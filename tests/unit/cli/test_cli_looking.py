@@ -20,6 +20,15 @@ SCRIPT = "#!/bin/bash\n#SBATCH -J train -N 4 --gpus-per-node=h100:8 -t 12:00:00\
 # --- explain -----------------------------------------------------------------------------------------------
 
 
+def test_explain_tells_of_a_jobs_own_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.sh").write_text("#!/bin/bash\n#BIREME --heal=restart --checkpoint=out/%j\ntrue\n")
+    assert explain.main(["train.sh"]) == 0
+    told = capsys.readouterr().out
+    assert "out/%j" in told
+    Path("serve.sh").write_text("#!/bin/bash\n#BIREME --replicas=2 --health=/ --heal=restart\ntrue\n")
+    assert explain.main(["serve.sh"]) != 0, "a service's replicas are not healed twice"
+
+
 def test_explain_needs_no_daemon(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.sh").write_text(SCRIPT)
     assert explain.main(["train.sh"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,9 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
 def test_a_file_that_is_named_has_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot read .*/other\.toml"):
         load_rules(Settings(healing_rules=str(tmp_path / "other.toml")), str(tmp_path), None)
+
+
+def test_what_is_no_file_is_said_and_does_not_wait_for_whoever_writes_into_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "healing.toml")
+    with pytest.raises(SettingsError, match="it is no file"):
+        load_rules(Settings(), str(tmp_path), None)

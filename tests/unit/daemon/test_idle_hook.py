@@ -23,7 +23,7 @@ def program(folder: Path, text: str) -> str:
 
 async def called(hook: Hook) -> None:
     hook.call(FACTS)
-    await asyncio.gather(*hook._calls)
+    await asyncio.gather(*hook.under_way)
 
 
 def test_facts_come_as_variables_and_as_json(tmp_path: Path) -> None:
@@ -62,6 +62,6 @@ def test_without_a_program_nothing_is_called() -> None:
     async def play() -> int:
         hook = Hook(str, lambda: 60.0)
         hook.call(FACTS)
-        return len(hook._calls)
+        return len(hook.under_way)
 
     assert asyncio.run(play()) == 0

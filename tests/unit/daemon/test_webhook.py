@@ -18,13 +18,15 @@ from bireme.daemon.hooks import Hook
 
 
 @contextmanager
-def listening(fails: int) -> Iterator[tuple[str, list[Any]]]:
-    """An address that refuses so many calls, and what it was told."""
+def listening(fails: int, gate: threading.Event | None = None) -> Iterator[tuple[str, list[Any]]]:
+    """An address that refuses so many calls, and what it was told. `gate`: until it is open no job is answered."""
     told: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            if gate is not None and "job_id" in told[-1]:
+                gate.wait()
             self.send_response(503 if len(told) <= fails else 204)
             self.end_headers()
 
@@ -45,7 +47,7 @@ def listening(fails: int) -> Iterator[tuple[str, list[Any]]]:
 async def called(address: str, tries: int) -> None:
     hook = Hook(lambda: address, lambda: 20.0, name="healing.webhook", tries=tries)
     hook.call({"what": "fence raised", "place": "n1", "evidence": ["x"]})
-    await asyncio.gather(*hook._calls)
+    await asyncio.gather(*hook.under_way)
 
 
 @pytest.mark.parametrize(("fails", "calls"), [(0, 1), (1, 2), (9, 3)], ids=["at once", "again", "given up"])
@@ -58,3 +60,23 @@ def test_it_is_tried_three_times_and_no_more(
     assert told == [{"what": "fence raised", "place": "n1", "evidence": ["x"]}] * calls
     assert ("127.0.0.1 cannot be run or reached: it answers 503" in caplog.text) is bool(fails)
     assert "secret-word" not in caplog.text
+
+
+def test_the_news_of_one_users_jobs_do_not_stand_before_those_of_nodes() -> None:
+    """All turns of jobs are taken, and nobody gives one back."""
+
+    async def play(address: str) -> None:
+        hook = Hook(lambda: address, lambda: 20.0)
+        for number in range(20):
+            hook.call({"what": "healing done", "job_id": number + 1})
+        jobs = hook.under_way
+        hook.call({"what": "fence raised", "place": "n2"})
+        (fence,) = [each for each in hook.under_way if each not in jobs]
+        await fence
+        assert told[-1]["place"] == "n2", "before the news of all jobs"
+        gate.set()
+        await hook.close()
+
+    gate = threading.Event()
+    with listening(0, gate) as (address, told):
+        asyncio.run(asyncio.wait_for(play(address), 20.0))

@@ -72,7 +72,7 @@ async def show_diagnosis(api: Context, request: Request) -> Response:
         owner = await api.callers.ask(
             api.caller(request).uid, Identity.of_user, whose.uid, whose.record.get("group_id")
         )
-        async with api.readers.held_by(api.caller(request).uid):
+        async with api.readers.held_by(whose.uid):  # the daemon asks for many owners, and none is to wait for another
             read = await read_as_owner(owner, told["outputs"], rules, lambda: is_gone(request.scope))
     except KeyError:
         problems.append("Its output is not read: this machine does not know its owner.")

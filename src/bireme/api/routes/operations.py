@@ -101,7 +101,7 @@ async def list_nodes(api: Context, request: Request) -> Response:
     if viewer.hidden("nodes"):
         return answer({"nodes": [], "now": now})
     nodes = [node for node in state.nodes.values() if not chosen or node.name in chosen]
-    setters = {node.out_because.by_uid for node in nodes if node.out_because}
+    setters = {node.out_because.by_uid if node.out_because else 0 for node in nodes if node.out_because or node.shut}
     users = await api.callers.user_names({uid for uid in setters if uid is not None}, caller.uid)
     recorded, facts = node_recorder(state, now), machine_facts() if api.cluster.engine.name == "embedded" else {}
 

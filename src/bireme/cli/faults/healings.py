@@ -18,6 +18,7 @@ from bireme.commands.paths import path_of
 from bireme.commands.reports import make_stamp
 from bireme.commands.voice import CommandFailure, run_command
 from bireme.slurm.formats.visible import visible_values
+from bireme.slurm.hostlist import expand
 from bireme.slurm.times import format_elapsed
 
 Record = dict[str, Any]
@@ -38,7 +39,8 @@ What Bireme decided about findings, newest first, and what became of it.
   approve N [--why TEXT]    have a suggestion carried out (operators)
   refuse N [--why TEXT]     not this, and not again for the same findings (operators)
   undo N [--why TEXT]       take back what was done (operators)
-  fence WHERE --reason TEXT take a node (n1) or a GPU of one (n1:gpu2) out of service
+  fence WHERE --reason TEXT take nodes (n1, n[1-4]) or a GPU of each (n1:gpu2) out of service;
+                            --last-too: also the last ones of a partition
 """
 _DONE = {
     "approved": "is being done",
@@ -85,9 +87,9 @@ def _parser() -> argparse.ArgumentParser:
         if run is _say:
             made.add_argument("--why", default="", metavar="TEXT", help="for whoever reads the audit")
     fence = add("fence", _fence, "Take a node or a GPU of one out of service. What runs there goes on.")
-    fence.add_argument("where", metavar="WHERE", help="n1, n1:gpu2 or n1:GPU-UUID")
+    fence.add_argument("where", metavar="WHERE", help="n1, n[1-4], n1:gpu2 or n1:GPU-UUID")
     fence.add_argument("--reason", required=True, metavar="TEXT", help="why, for whoever finds it fenced")
-    fence.add_argument("--last-too", action="store_true", help="also the last node of a partition")
+    fence.add_argument("--last-too", action="store_true", help="also the last node, or GPU, of a partition")
     return parser
 
 
@@ -111,8 +113,12 @@ def _say(transport: Transport, given: argparse.Namespace) -> int:
 
 
 def _fence(transport: Transport, given: argparse.Namespace) -> int:
-    asked = {"fence": given.where, "reason": given.reason, "last_too": given.last_too}
-    return _told(transport.post("/v1/healings", asked), given)
+    nodes, colon, gpu = given.where.partition(":")
+    failed = 0
+    for node in expand(nodes) if "[" in nodes or "," in nodes else [nodes]:
+        asked = {"fence": f"{node}{colon}{gpu}", "reason": given.reason, "last_too": given.last_too}
+        failed |= _told(transport.post("/v1/healings", asked), given)
+    return failed
 
 
 def _told(answered: Record, given: argparse.Namespace) -> int:

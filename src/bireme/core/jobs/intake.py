@@ -160,7 +160,16 @@ def _ended(state: State, job: Job, at: float, status: ExitStatus | None = None) 
     again_at = job.phase.not_before if isinstance(job.phase, Ending) else None
     if status is not None and job.restarts and status.code in state.config.settings.requeue_exit:
         again_at = at + min(REQUEUE_DELAY_MOST_S, 2.0 ** min(job.restarts, 10) - 1)
-    return [e.JobEnded(job.id, job.generation, at, not_before=again_at)]
+    return [e.JobEnded(job.id, job.generation, _over_at(job, at), not_before=again_at)]
+
+
+def _over_at(job: Job, at: float) -> float:
+    """Of a start that was looked into: when it would have been over without. Its owner does not pay for that look."""
+    looked_into = isinstance(job.phase, Ending) and job.tries and job.tries[-1].generation == job.generation
+    if not looked_into:
+        return at
+    assert isinstance(job.phase, Ending)
+    return min(at, job.phase.ended_at or job.batch_ended_at or at)
 
 
 def _batch_finished(state: State, job: Job, seen: o.BatchFinished) -> list[e.Event]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bireme.core.model.idling.policy import IdleAction, IdleMode, IdlePolicy, IdleRule
+from bireme.daemon.files import read_file
 from bireme.daemon.settings import Settings, SettingsError
 from bireme.slurm.times import parse_time_limit
 
@@ -134,8 +135,7 @@ def policy_path(settings: Settings, home: str) -> str:
 
 def _read(path: str, settings: Settings) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            text = file.read(_MOST_BYTES + 1)
+        text = read_file(path, _MOST_BYTES)
     except FileNotFoundError as error:
         advice = 'write one (docs/idle.md), or say idle.mode = "off"'
         raise SettingsError(f"idle.mode is {settings.idle_mode}, and there is no {path}: {advice}") from error

@@ -98,6 +98,17 @@ def last_of(state: State, node: Node) -> str:
     return ""
 
 
+def last_gpus_of(state: State, node: Node, gpus: int) -> str:
+    """The partition of which so many GPUs of this node are the last that are in service; empty: of none."""
+    if not node.schedulable:
+        return ""
+    for name in _partitions_of(state, node.name):
+        nodes = (state.nodes.get(each) for each in state.partitions[name].nodes)
+        if sum(_open_gpus(each) for each in nodes if each is not None and each.schedulable) <= gpus:
+            return name
+    return ""
+
+
 def _partitions_of(state: State, node: str) -> list[str]:
     return [name for name, partition in state.partitions.items() if node in partition.nodes]
 

@@ -49,11 +49,12 @@ def proposal_for(state: State, node: Node, finding: Finding) -> Proposal:
 
 def fence_gpu(node: Node, place: Place, reason: str, findings: tuple[Finding, ...] = (), by: str = "") -> Proposal:
     numbers = numbers_at(node.config, place)
-    others = len(gpus_of(node.config)) - len(numbers)
+    others = len(gpus_of(node.config)) - len({*numbers, *node.shut_gpus})
+    rest = f"{others} stay{'' if others > 1 else 's'}" if others else "none stays"
     return Proposal(
         act=HealingAct.FENCE_GPU,
         place=replace(place, rank=None),
-        title=f"take {gpu_words(place)} of {node.name} out of service, the other {others} stay",
+        title=f"take {gpu_words(place)} of {node.name} out of service, {rest}",
         reason=reason,
         findings=tuple(each.id for each in findings),
         quotes=tuple(quote for each in findings for quote in each.trouble.quotes),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from bireme.core.faults.fences.breaker import last_of
+from bireme.core.faults.fences.breaker import last_gpus_of, last_of
 from bireme.core.faults.fences.judging import fence_gpu, fence_node
 from bireme.core.faults.fences.places import numbers_at, with_both_names
 from bireme.core.faults.fences.shelves import FENCES
@@ -39,12 +39,20 @@ def fence(state: State, caller: Caller, where: str, why: str, *, last_too: bool 
     if known is not None:
         undo = f"`bireme healings undo {known.healing}` lifts that"
         raise _refusal(f"{place.key} is fenced already: {known.why}; {undo}")
-    partition = "" if of_gpu else last_of(state, node)
-    if partition and not last_too:
-        what = f"{node.name} is the last node of partition {partition} that takes jobs"
-        raise _refusal(f"{what}: say --last-too to mean it")
+    if not last_too:
+        _check_last(state, node, place, of_gpu=of_gpu)
     made = fence_gpu(node, place, why, by=caller.user) if of_gpu else fence_node(node, why, by=caller.user)
     return [e.HealingProposed(proposed_so_far(state) + 1, made, HealingLife.APPROVED, "asked for")]
+
+
+def _check_last(state: State, node: Node, place: Place, *, of_gpu: bool) -> None:
+    if of_gpu:
+        fresh = {*numbers_at(node.config, place)} - {*node.shut_gpus}
+        partition, what = last_gpus_of(state, node, len(fresh)), "this is the last GPU of partition {} in service"
+    else:
+        partition, what = last_of(state, node), f"{node.name} is the last node of partition {{}} that takes jobs"
+    if partition:
+        raise _refusal(f"{what.format(partition)}: say --last-too to mean it")
 
 
 def _place(where: str) -> Place:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from bireme.core.faults.healings.shelves import HEALINGS, proposed_so_far
 from bireme.core.model import events as e
-from bireme.core.model.healing.healings import Healing, HealingLife
+from bireme.core.model.healing.healings import Healing, HealingAct, HealingLife
+from bireme.core.model.jobs import Finished
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.state.state import State
 
@@ -51,6 +52,10 @@ def undo(state: State, caller: Caller, number: int, why: str = "") -> list[e.Eve
     healing = _for_operators(state, caller, number)
     if healing.phase is not HealingLife.DONE:
         raise _refusal(f"{_as_it_is(healing)}: only what was done can be undone")
+    if healing.proposal.act is HealingAct.RESTART_JOB:
+        job = state.jobs.get(healing.proposal.place.job_id)
+        if job is None or isinstance(job.phase, Finished):
+            raise _refusal(f"{_as_it_is(healing)}, and the job that it brought back is over: nothing can be taken back")
     if not healing.proposal.undo:
         raise _refusal(f"healing {number} ({healing.proposal.title}) cannot be taken back")
     return [e.HealingUndone(number, why or "taken back", caller.user)]

@@ -31,8 +31,8 @@ from bireme.core.placement.demand import resolve
 from bireme.core.state.state import State
 
 MOST_AT_ONCE = 64
-"""Ends that await their verdicts at one time: what fails beyond that ends as in Slurm. A flood has one cause, and is
-not mended by as many restarts."""
+"""Ends of one user that await their verdicts at one time: what fails beyond that ends as in Slurm. A flood has one
+cause, and is not mended by as many restarts."""
 _MOST_QUOTES = 8
 LOOKED_INTO = frozenset(("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "BOOT_FAIL"))
 DEFAULT = RestartRule()
@@ -79,12 +79,16 @@ def opened(state: State, events: Sequence[e.Event]) -> list[e.Event]:
 
 def _is_looked_into(state: State, event: e.JobEnding) -> bool:
     job = state.jobs.get(event.job_id)
-    if not is_policy_set(state) or len(INQUESTS.of(state)) >= MOST_AT_ONCE:
-        return False  # nobody is there who would look, or too much is looked into already
+    if not is_policy_set(state):
+        return False  # nobody is there who would look
     if job is None or event.hold or event.outcome.state not in LOOKED_INTO:
         return False
     starts = isinstance(job.phase, Starting | Running | Suspended)
-    return starts and rule_for(state, job) is not None
+    return starts and rule_for(state, job) is not None and not _flooded(state, job.spec.owner.uid)
+
+
+def _flooded(state: State, uid: int) -> bool:
+    return sum(state.jobs[job_id].spec.owner.uid == uid for job_id in INQUESTS.of(state)) >= MOST_AT_ONCE
 
 
 # -- the verdict -----------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.state.shelf import Shelf
 from bireme.core.state.state import State
 
-MOST_S = 60.0
+MOST_S = 30.0
 """So long a verdict is waited for."""
 
 

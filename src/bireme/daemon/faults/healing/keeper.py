@@ -35,6 +35,16 @@ _AGAIN_S = 30.0
 """So often what could not be told is told again, and what was told is compared with what is so."""
 
 
+_BECAME: dict[type[e.Event], HealingLife] = {
+    e.HealingApproved: HealingLife.APPROVED,
+    e.HealingRefused: HealingLife.REFUSED,
+    e.HealingDone: HealingLife.DONE,
+    e.HealingFailed: HealingLife.FAILED,
+    e.HealingUndone: HealingLife.UNDONE,
+    e.HealingLapsed: HealingLife.LAPSED,
+}
+
+
 class HealingKeeper:
     def __init__(self, runtime: Runtime, hooks: Sequence[Hook]) -> None:
         self._cluster = runtime
@@ -160,25 +170,22 @@ class HealingKeeper:
                         "uuid": fence.place.uuid, "why": fence.why, "healing": healing, "by": fence.by}  # fmt: skip
             case e.FenceLifted(key, why, by):
                 return {"what": "fence lifted", "place": key, "why": why, "by": by}
-            case (
-                e.HealingProposed(id=number)
-                | e.HealingApproved(id=number)
-                | e.HealingRefused(id=number)
-                | e.HealingDone(id=number)
-                | e.HealingFailed(id=number)
-                | e.HealingUndone(id=number)
-                | e.HealingLapsed(id=number)
-            ):
-                return self._of_healing(number)
+            case e.HealingProposed(id=number, phase=phase):
+                return self._of_healing(number, phase)
+        became = _BECAME.get(type(event))
+        if became is not None:
+            return self._of_healing(event.id, became)  # type: ignore[union-attr]  # all of these have a number
         return None
 
-    def _of_healing(self, number: int) -> dict[str, Any] | None:
+    def _of_healing(self, number: int, phase: HealingLife) -> dict[str, Any] | None:
+        """As it was after that event: others may have followed in the same turn."""
         healing = HEALINGS.of(self._cluster.state).get(number)
         if healing is None:
             return None
         proposal, place = healing.proposal, healing.proposal.place
+        mark = next((mark for mark in reversed(healing.trail) if mark.phase is phase), healing.latest)
         return {
-            "what": f"healing {healing.phase}",
+            "what": f"healing {phase}",
             "healing": number,
             "act": proposal.act.value,
             "place": place.key,
@@ -186,8 +193,9 @@ class HealingKeeper:
             "job_id": place.job_id or None,
             "title": proposal.title,
             "why": proposal.reason,
-            "said": healing.latest.text,
-            "by": healing.latest.by,
+            "said": mark.text,
+            "by": mark.by or "bireme",
+            "evidence": [asdict(quote) for quote in proposal.quotes],
             "findings": list(proposal.findings),
             "undo": proposal.undo,
         }

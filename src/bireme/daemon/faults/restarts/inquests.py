@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from bireme.api.serving.turns import Slots
 from bireme.core.faults.restarts.shelves import INQUESTS
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
@@ -23,8 +24,9 @@ from bireme.daemon.faults.restarts.saving import CheckpointKeeper, saves
 
 log = logging.getLogger("bireme.daemon")
 
-LIMIT_S = 50.0
-_AT_ONCE = 2
+LIMIT_S = 25.0
+_AT_ONCE, _EACH = 6, 2
+"""Ends that are looked into at a time, and of one user: nobody's flood keeps others waiting."""
 _MOST_QUOTES, _LONGEST = 4, 500
 
 Diagnose = Callable[[str, float], Awaitable[Mapping[str, Any]]]
@@ -34,7 +36,7 @@ Diagnose = Callable[[str, float], Awaitable[Mapping[str, Any]]]
 class InquestKeeper:
     def __init__(self, cluster: Cluster, diagnose: Diagnose, checkpoints: CheckpointKeeper) -> None:
         self._cluster, self._diagnose, self._checkpoints = cluster, diagnose, checkpoints
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = Slots(_AT_ONCE, _EACH, spare=2)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         """By job."""
         self._leave: Callable[[], None] = lambda: None
@@ -69,7 +71,7 @@ class InquestKeeper:
         """Whatever happens here, it is told."""
         told: Mapping[str, Any] = {}
         try:
-            async with asyncio.timeout(LIMIT_S), self._slots:
+            async with asyncio.timeout(LIMIT_S), self._slots.held_by(job.spec.owner.uid):
                 saved = self._checkpoints.look([job]) if saves(job) else asyncio.sleep(0)
                 told, _ = await asyncio.gather(self._diagnose(job.label, LIMIT_S), saved)
         except Exception as error:  # a bug, or a daemon that is busy, must not keep the job for a minute

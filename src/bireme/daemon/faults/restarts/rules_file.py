@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bireme.core.model.healing.restarts import RestartRule, Which
+from bireme.daemon.files import read_file
 from bireme.daemon.settings import Settings, SettingsError
 from bireme.slurm.times import parse_time_limit
 
@@ -109,8 +110,7 @@ def load_rules(settings: Settings, home: str, partitions: Collection[str] | None
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            text = file.read(_MOST_BYTES + 1)
+        text = read_file(path, _MOST_BYTES)
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
     if len(text) > _MOST_BYTES:

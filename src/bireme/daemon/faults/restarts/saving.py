@@ -15,6 +15,7 @@ from typing import Any
 
 from bireme.agent.system.identity import Identity
 from bireme.api.owner_reading import UnreadError, ask_owner
+from bireme.api.serving.turns import Slots
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.healing.checkpoints import Checkpoint
@@ -33,7 +34,8 @@ _SELDOM = 10
 """Jobs that named no path are looked at so many times less often."""
 _MOST_JOBS = 100
 """In one process."""
-_AT_ONCE = 2
+_AT_ONCE, _EACH = 3, 1
+"""Processes at a time, and of one user."""
 _LONGEST = 4_096
 _MOST_TOLD = 5
 
@@ -47,7 +49,7 @@ class CheckpointKeeper:
         self._cluster, self._interval_s, self._ask = cluster, interval_s, ask
         self._looked: dict[int, float] = {}
         """By job: when it was last looked at."""
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = Slots(_AT_ONCE, _EACH)
         self._tasks: set[asyncio.Task[None]] = set()
         self._leave: Callable[[], None] = lambda: None
 
@@ -108,7 +110,7 @@ class CheckpointKeeper:
         request = {"owner_uid": uid, "jobs": [wanted(job) for job in jobs], "seconds": _SECONDS}
         try:
             owner = await asyncio.to_thread(Identity.of_user, uid, gid)
-            async with self._slots:
+            async with self._slots.held_by(uid):
                 told = await self._ask(owner, PROGRAM, request, LIMIT_S)
         except KeyError:
             return  # this machine does not know them
