@@ -141,7 +141,7 @@ def test_the_images_variables_win_but_for_the_jobs_own(site: Site) -> None:
     )
     first, path = said.stdout.splitlines()
     assert first.endswith(".0 kept")
-    assert path.split(":")[:2] == [f"{site.cluster.home}/bin", "/usr/local/sbin"]
+    assert path.split(":")[:2] == ["/run/bireme/bin", "/usr/local/sbin"]
 
 
 def test_a_batch_script_runs_in_its_image_and_its_steps_where_they_say(site: Site) -> None:
@@ -196,3 +196,23 @@ def test_nothing_is_left_of_a_container(site: Site) -> None:
     assert not site.cluster.pids_with(f"BIREME_JOB={job}.")
     mounts = Path("/proc/self/mounts").read_text()
     assert str(site.image) not in mounts
+
+
+def test_the_commands_work_inside_though_the_image_has_no_python(site: Site) -> None:
+    """Nor the machine's C library: busybox has none."""
+    script = f"""#!/bin/sh
+        #SBATCH --container-image={site.image}
+        ls /usr/lib 2>&1 | head -1
+        scontrol show job $SLURM_JOB_ID | grep -o JobState=RUNNING
+        srun -n2 sh -c 'test -e /etc/made-by || echo a task outside'
+        srun -n1 --container-image={site.image} cat /etc/made-by
+        """
+    record, output = site.sbatch("\n".join(line.strip() for line in script.splitlines()), "-N1", "-n2")
+    assert output.splitlines() == [
+        "ls: /usr/lib: No such file or directory",
+        "JobState=RUNNING",
+        "a task outside",
+        "a task outside",
+        "the test",
+    ], output
+    assert record["state"] == "COMPLETED"

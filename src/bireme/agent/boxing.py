@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from bireme.agent.boxes.blueprint import Blueprint, Entrance, NotBuilt, Outcome, Part
 from bireme.agent.boxes.building import ROOTS_HOME
+from bireme.agent.boxes.commands import BIN
 from bireme.agent.boxes.environment import boxed_environment
 from bireme.agent.boxes.graphics import CAPABILITIES, CONTROL_DEVICES, DEVICES, is_wanted, visible
 from bireme.agent.fetching import Fetched, release
@@ -72,11 +73,10 @@ class OpenBox:
 
 @dataclass(frozen=True, slots=True)
 class InBox:
-    """A wrapper (`starting/wrappers`): the task in this box, as its own options say. `commands`: srun and its kin."""
+    """A wrapper (`starting/wrappers`): the task in this box, as its own options say."""
 
     box: OpenBox
     order: Box
-    commands: str
 
     def __call__(self, birth: Birth) -> Birth:
         image, order = self.box.image, self.order
@@ -85,7 +85,7 @@ class InBox:
         return replace(
             birth,
             argv=[*(image.entrypoint if order.entrypoint else ()), *birth.argv],
-            env=boxed_environment(birth.env, image.environment, order.kept, self.commands, home),
+            env=boxed_environment(birth.env, image.environment, order.kept, BIN, home),
             cwd=order.workdir or image.workdir or "/",
             sure=False,
             extra_fds={**birth.extra_fds, **dict(zip(fds, self.box.fds, strict=False))},
@@ -126,7 +126,6 @@ class Boxes:
 
     def __init__(self, node: Node, identity: Identity | None, denied_devices: tuple[str, ...]) -> None:
         self._node, self._identity, self._denied = node, identity, denied_devices
-        self._commands = f"{node.settings.home}/bin"
         self._named: dict[str, OpenBox] = {}
         self._making: dict[str, _Making] = {}
 
@@ -192,7 +191,7 @@ class Boxes:
             self._node.loop.guarded(wait.asker.done, outcome)
             return
         outcome.users += 1
-        self._node.loop.guarded(wait.asker.done, InBox(outcome, wait.order, self._commands))
+        self._node.loop.guarded(wait.asker.done, InBox(outcome, wait.order))
 
 
 @dataclass(slots=True, eq=False)
@@ -308,6 +307,7 @@ class _Making:
             workdir_asked=bool(order.workdir),
             mount_home=order.mount_home,
             mounts=order.mounts,
+            commands_of=home,
             parts=tuple(parts),
             devices=(*devices, *others),
             graphics=graphics if own and is_wanted(graphics) else None,

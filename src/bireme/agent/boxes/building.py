@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import msgspec
 
 from bireme.agent.boxes.blueprint import TMPFS, UMOUNT, Blueprint, Built, Mount, NotBuilt, Outcome, Part
+from bireme.agent.boxes.commands import NONE, commands_of
 from bireme.agent.boxes.graphics import driver_parts
 from bireme.agent.boxes.places import is_there, make_link, open_file, open_folder, read_file, write_file
 from bireme.agent.system.mounts import (
@@ -128,7 +129,9 @@ def _build(blueprint: Blueprint, fds: list[int]) -> Built:
     system = [(_taken("/proc"), "/proc"), (_taken("/sys"), "/sys"), (_taken("/tmp"), "/tmp")]
     mounts = [(_source(each), each) for each in blueprint.mounts]
     home = _taken(user.home, "the home folder") if blueprint.mount_home else None
-    parts = [(taken, part) for part in (*blueprint.parts, *_device_parts(blueprint)) if (taken := _if_there(part))]
+    commands = commands_of(blueprint.commands_of) if blueprint.commands_of else NONE
+    wanted = (*blueprint.parts, *commands.parts, *_device_parts(blueprint))
+    parts = [(taken, part) for part in wanted if (taken := _if_there(part))]
     notes: list[str] = []
     root = _overlay(blueprint, image, notes)
     if blueprint.graphics is not None:
@@ -142,6 +145,8 @@ def _build(blueprint: Blueprint, fds: list[int]) -> Built:
     _put_system(root, system)
     for taken, part in parts:
         _put_part(root, taken, part)
+    for path, text in commands.scripts.items():
+        write_file(root, path, text.encode(errors="surrogateescape"), 0o755)
     _put_home(root, ROOTS_HOME if blueprint.remap_root else user.home, home)
     for source, asked in mounts:
         _put_mount(root, asked, source)
