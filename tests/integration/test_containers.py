@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.integration.test_virtual_nodes import user_namespaces_work
 from tests.support.cluster import Cluster, virtual_nodes
+from tests.support.images import Made, busybox_layer
 from tests.support.rootfs import busybox_root
 
 CONF = virtual_nodes(2, 2, cpus=8)
@@ -216,3 +217,22 @@ def test_the_commands_work_inside_though_the_image_has_no_python(site: Site) -> 
         "the test",
     ], output
     assert record["state"] == "COMPLETED"
+
+
+def test_what_an_image_says_of_itself_holds_as_under_pyxis(site: Site) -> None:
+    """ENV wins but for the names of --container-env, WORKDIR is made and entered, ENTRYPOINT is run when asked for."""
+    said = {
+        "Env": ["FOO=image", "KEPT=image", "PATH=/bin"],
+        "WorkingDir": "/made/for/it",
+        "User": "1234",
+        "Cmd": ["no"],
+    }
+    made = Made([busybox_layer()], Entrypoint=["/bin/env", "ENTERED=yes"], **said)
+    image = f"--container-image={made.to_layout(site.work / 'layout')}"
+    program = 'echo $FOO $KEPT; pwd; echo "entered:$ENTERED"; ls -ld /etc/passwd | cut -c1-10; id -u'
+    words = ["sh", "-c", program]
+    own = {"FOO": "outside", "KEPT": "outside"}
+    plain = site.run("srun", image, "--container-env=KEPT", *words, env=own)
+    assert plain.stdout.splitlines() == ["image outside", "/made/for/it", "entered:", "-rw-r--r--", "0"], plain.stderr
+    entered = site.run("srun", image, "--container-entrypoint", "--container-workdir=/etc", *words, env=own)
+    assert entered.stdout.splitlines()[:3] == ["image image", "/etc", "entered:yes"]

@@ -4,8 +4,8 @@ The commands are Python programs of the machine's. Its interpreter, the librarie
 packages are shown in the box below `/run/bireme`, read-only, and a script of two lines for each command starts the
 machine's own loader with them: nothing of the image is used but `/bin/sh`, nothing of the image is covered, and no
 variable is set that a task would inherit. Called while a box is built.
-Invariant: where the interpreter cannot be carried like this (its loader lies outside of /usr), there are no commands, and
-the box is as good without.
+Invariant: where the interpreter cannot be carried like this (its loader lies outside of /usr), there are no commands,
+and the box is as good without.
 """
 
 from __future__ import annotations
