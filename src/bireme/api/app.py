@@ -42,7 +42,7 @@ from bireme.api.routes import (
 )
 from bireme.api.routes.description import describe
 from bireme.api.routes.faults import findings, healings
-from bireme.api.routes.pages import audit, changes, explaining, gpus, queue, sessions, trying, whatif
+from bireme.api.routes.pages import audit, changes, explaining, foreseeing, gpus, queue, sessions, trying, whatif
 from bireme.api.routing import Context, Endpoint, served
 from bireme.api.serving.asides import Asides
 from bireme.api.serving.bearers import become
@@ -84,6 +84,7 @@ TABLES = (
     trying.routes,
     sessions.routes,
     changes.routes,
+    foreseeing.routes,
     gpus.routes,
     queue.routes,
     why.routes,

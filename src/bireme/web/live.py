@@ -5,7 +5,7 @@ the daemon that waits for changes, and one drawing of what several of them show;
 sent. Each part is sent whole, so that a page that was away misses nothing: it says what it saw last (Last-Event-ID) and
 gets what is newer.
 
-Invariants: a part is drawn with the rights of who reads it; no more often than it says, one at a time for a user; a
+Invariants: a part is drawn with the rights of who reads it; no more often than it says, few at a time for a user; a
 reader that is slow gets the newest of each part, and holds nobody up.
 """
 
@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from bireme.web.asking import NotLoggedInError, Shared, Visitor
 from bireme.web.guards import Place
-from bireme.web.paging import MEASURED, Page, Part, Press
+from bireme.web.paging import JOB, MEASURED, Page, Part, Press
 from bireme.web.upstream import AwayError, RefusedError
 
 log = logging.getLogger("bireme.web")
@@ -37,6 +37,8 @@ HEARTBEAT_S, MEASURED_S = 15.0, 10.0
 _WAIT_S = 5
 """So long the daemon lets a question for changes wait: a pass over the queue that changed no job is noticed then."""
 _PAUSE_S, _AGAIN_S = 0.2, 1.0
+_AT_ONCE = 4
+"""So many parts are drawn together for one user."""
 
 
 @dataclass(eq=False, slots=True)
@@ -59,6 +61,11 @@ class _View:
     @property
     def way(self) -> Part:
         return self.page.parts[self.part]
+
+    @property
+    def topics(self) -> set[str]:
+        on = set(self.way.on)
+        return on - {JOB} | {f"{JOB}:{self.words['job']}"} if JOB in on else on
 
 
 @dataclass(eq=False, slots=True)
@@ -195,7 +202,7 @@ class _Feed:
         """These topics have changed (None: anything). `at_once`: a user who waits for it."""
         changed = None if topics is None else set(topics)
         for view in self._views.values():
-            if changed is None or not changed.isdisjoint(view.way.on):
+            if changed is None or not changed.isdisjoint(view.topics):
                 view.is_dirty = True
                 if any(reader.visitor.uid == at_once for reader in view.readers):
                     view.drawn_at = -1e9
@@ -229,7 +236,12 @@ class _Feed:
             if time.monotonic() - measured_at >= MEASURED_S:
                 measured_at = time.monotonic()
                 self.dirty([MEASURED])
-            params = {"after": str(told["seq"]), "planned_at": str(told["planned_at"]), "timeout": str(_WAIT_S)}
+            params = {
+                "after": str(told["seq"]),
+                "planned_at": str(told["planned_at"]),
+                "jobs": ",".join(sorted({view.words["job"] for view in self._views.values() if JOB in view.way.on})),
+                "timeout": str(_WAIT_S),
+            }
             await asyncio.sleep(_PAUSE_S)  # what else comes with it
 
     def _tell_out(self, visitor: Visitor) -> None:
@@ -254,8 +266,8 @@ class _Feed:
                 if not due or self._away:
                     soonest = min(view.drawn_at + view.way.every_s for view in waiting) - now
                     await asyncio.sleep(max(_PAUSE_S, min(soonest, _AGAIN_S)))
-                for view in due if not self._away else ():
-                    await self._draw(view)
+                elif due:
+                    await asyncio.gather(*map(self._draw, due[:_AT_ONCE]))
 
     async def _draw(self, view: _View) -> None:
         view.is_dirty, view.drawn_at = False, time.monotonic()

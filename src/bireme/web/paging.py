@@ -20,6 +20,8 @@ JOBS, NODES, SERVICES, FAULTS, PLAN, BOOK, RESERVATIONS, MEASURED = (
     "jobs", "nodes", "services", "faults", "plan", "book", "reservations", "measured"
 )  # fmt: skip
 """What a part may depend on: topics of `/v1/changes`, and MEASURED: new samples, every ten seconds."""
+JOB = "job"
+"""The one job that the page's address names as `job`."""
 
 Values = Mapping[str, Any]
 Handler = Callable[[Asking], Awaitable[Values]]

@@ -142,6 +142,8 @@ SHOWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", f"/v1/jobs/{WAITING}/timeline"): ("job",),
     ("GET", f"/v1/jobs/{FORGOTTEN}/timeline"): ("job",),
     ("GET", "/v1/telemetry/series?gpu=GPU-1"): ("node",),
+    ("GET", f"/v1/jobs/{RUNNING}/log"): NOTHING,
+    ("GET", f"/v1/jobs/{FORGOTTEN}/log"): NOTHING,
 }
 """Reading routes: what a caller sees who may know it. Each is asked by everybody."""
 OWN = (
@@ -164,7 +166,19 @@ OWN = (
 """Reading routes that answer the owner and administrators alone, whatever is private."""
 WHOLE = ("/v1/audit", "/v1/snapshot", "/v1/events?after=0")
 """Reading routes with everything in them: looked at below."""
-VERBS = ("cancel", "signal", "hold", "release", "requeue", "checkpoint", "suspend", "resume", "complete", "update")
+VERBS = (
+    "foresee",
+    "cancel",
+    "signal",
+    "hold",
+    "release",
+    "requeue",
+    "checkpoint",
+    "suspend",
+    "resume",
+    "complete",
+    "update",
+)
 CHANGES: dict[str, dict[str, Any]] = {
     "/v1/jobs": {"spec": {"name": "mine"}, "script": "#!/bin/sh\n"},
     "/v1/blobs": {},

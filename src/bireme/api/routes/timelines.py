@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bireme.agent.system.identity import Identity
 from bireme.api import listing
 from bireme.api.looking_back import known, timelines
 from bireme.api.looking_back.logged import logged_by
 from bireme.api.looking_back.timelines import Waits, Whose
-from bireme.api.problems import answer
+from bireme.api.owner_reading import UnreadError, ask_owner
+from bireme.api.problems import ProblemError, answer
 from bireme.api.routes.faults.findings import Reader
 from bireme.api.routing import Context, Routes, number
+from bireme.api.serving.peers import is_gone
 from bireme.commands.scancel import label
 from bireme.core.faults.findings.concerning import concerning
 from bireme.core.model.finding.findings import Finding
 from bireme.core.model.jobs import Finished, Pending
 from bireme.core.model.refusals import Caller
 from bireme.core.telemetry.lanes import Logged
+from bireme.core.telemetry.log_lines import Raw, dated
+from bireme.evidence.whereabouts import utc_offset_s
 
 routes = Routes("telemetry")
 
+MOST_LOG = 2_000
+READING_S = 20.0
 MOST_RECORDS = 8
 """Of an array, so many are shown: those that run first, then those that wait, then the newest that ended."""
 _FIELDS = (
@@ -53,6 +61,52 @@ async def show_timeline(api: Context, request: Request) -> Response:
         return [timelines.timeline_of(whose, sources, waits, now, points, run) for whose, run in zip(found, logged)]
 
     return answer({"timelines": await api.in_thread(request, made), "left_out": left_out, "now": now})
+
+
+@routes.get(
+    "/v1/jobs/{job}/log",
+    stream="out (default) or err.",
+    lines="So many lines at most (default 400, at most 2000): a quarter of them the first ones, the others the last.",
+    around="Those beside the line of this number instead.",
+)
+async def read_log(api: Context, request: Request) -> Response:
+    """Lines of a job's output and when they were written, read as who asks: by a process with their rights.
+
+    `lines`: number (0: not known), text, start and end of the time in which it was written, and how that is known
+    (`own`: by the line itself, `offset`: by how long the file was when, `none`). `skipped`: bytes that were passed
+    over; `problem`: why there are no lines. Of an array its first record; ask for a task by its number.
+    """
+    found, _ = await _found(api, request)
+    whose, caller, now = found[0], api.caller(request), api.now()
+    stream, most = request.query_params.get("stream") or "out", int(number(request, "lines", 400.0))
+    if stream not in whose.outputs:
+        raise ProblemError(404, f"job {whose.job} has no file of its own for {stream[:20]!r}")
+    sources, waits = await known.sources(api), _waits(api, request)
+    told = await api.in_thread(
+        request, lambda: timelines.timeline_of(whose, sources, waits, now, timelines.MOST_POINTS, None)
+    )
+    asked = {
+        "uid": caller.uid, "owner_uid": whose.uid, "path": whose.outputs[stream],
+        "most": min(max(most, 1), MOST_LOG), "around": int(max(0.0, number(request, "around", 0.0))),
+    }  # fmt: skip
+    reader = Identity(caller.uid, caller.gid, tuple(caller.groups))
+    answered: dict[str, Any] = {"lines": [], "skipped": 0, "problem": ""}
+    try:
+        async with api.readers.held_by(caller.uid):
+            read = await ask_owner(reader, "bireme.evidence.excerpt", asked, READING_S, lambda: is_gone(request.scope))
+        answered |= {"skipped": read["skipped"], "problem": read["problem"], "lines": _dated(read, told, stream)}
+    except UnreadError as error:
+        answered["problem"] = f"{error}: bireme logs {whose.job} reads it as you"
+    return answer({"job": whose.job, "stream": stream, "path": whose.outputs[stream], **answered, "now": now})
+
+
+def _dated(read: dict[str, Any], told: dict[str, Any], stream: str) -> list[dict[str, Any]]:
+    looks = [tuple(look) for each in told["outputs"] if each["stream"] == stream for look in each["looks"]]
+    spans = [span for lane in told["lanes"] if lane["name"] == "state" for span in lane["spans"]]
+    began = min((span["start"] for span in spans if span["text"] == "runs"), default=told["start"])
+    life = (began, told["end"] if told["is_over"] else told["now"])
+    lines = [Raw(*line) for line in read["lines"]]
+    return [asdict(line) for line in dated(lines, looks, life, utc_offset_s(life[1]))]
 
 
 async def _logged(api: Context, whose: Whose) -> Logged | None:

@@ -1,8 +1,8 @@
 """All pages, in the order in which their addresses are looked up. Whoever adds a page adds its module here."""
 
-from bireme.web.pages import now, queue
+from bireme.web.pages import job, now, queue
 
-PAGES = (*now.pages.table, *queue.pages.table)
+PAGES = (*now.pages.table, *queue.pages.table, *job.pages.table)
 
 MENU = (
     ("now", "/now", "Now", "n"),

@@ -7,6 +7,7 @@ the queue's length and the journal's numbers as well, which nobody hides; which 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from starlette.responses import Response
 
 from bireme.api.privacy import WORDS_OF
 from bireme.api.problems import ProblemError, answer
-from bireme.api.routing import Context, Routes, is_id, number
+from bireme.api.routing import Context, Routes, is_id, number, words
 from bireme.core.model import events as e
 from bireme.core.model.finding.events import FINDING_EVENTS
 from bireme.core.model.healing.events import HEALING_EVENTS
@@ -33,6 +34,7 @@ _RESERVATIONS = (e.ReservationSet, e.ReservationRemoved)
     "/v1/changes",
     after="Wait for something after this event of the journal (default: answer at once).",
     planned_at="Or for a pass over the queue after this one.",
+    jobs="Jobs, by their numbers: `job:N` is a topic too, for those of them that the caller may know of.",
     timeout="Seconds to wait at most (default 25, at most 60).",
 )
 async def what_changed(api: Context, request: Request) -> Response:
@@ -44,7 +46,7 @@ async def what_changed(api: Context, request: Request) -> Response:
     after, planned = _number(request, "after"), request.query_params.get("planned_at", "")
     deadline = asyncio.get_running_loop().time() + min(number(request, "timeout", 25.0), LONGEST_WAIT_S)
     while True:
-        told = _told(api, after, planned)
+        told = _told(api, request, after, planned)
         left = deadline - asyncio.get_running_loop().time()
         if told["topics"] or after is None or left <= 0 or api.live.closing:
             return answer(told)
@@ -58,22 +60,58 @@ def _number(request: Request, name: str) -> int | None:
     return int(text) if text is not None else None
 
 
-def _told(api: Context, after: int | None, planned: str) -> dict[str, Any]:
+def _told(api: Context, request: Request, after: int | None, planned: str) -> dict[str, Any]:
     state = api.cluster.state
     passed = str(state.planned_at)
     topics = _topics(api, after)
     if passed != planned:
         topics.add("plan")
-    return {"seq": state.seq, "planned_at": passed, "topics": [topic for topic in TOPICS if topic in topics]}
+    shown = [topic for topic in TOPICS if topic in topics]
+    if "jobs" in topics:
+        shown += _jobs(api, request, after)
+    return {"seq": state.seq, "planned_at": passed, "topics": shown}
+
+
+def _jobs(api: Context, request: Request, after: int | None) -> list[str]:
+    """Of the jobs that are asked for those that something happened to; also to a task or a component of theirs."""
+    asked = {word: int(number) for word in words(request, "jobs") if is_id(number := re.split(r"[_+]", word)[0])}
+    if not asked:
+        return []
+    caller, touched = api.caller(request), _touched(api, after)
+    found = []
+    for word, number in asked.items():
+        job = api.cluster.state.jobs.get(number)
+        is_known = job is None or api.sees(caller, job.spec.owner.uid, job.spec.account)
+        if is_known and (touched is None or number in touched):
+            found.append(f"job:{word}")
+    return found
+
+
+def _touched(api: Context, after: int | None) -> set[int | None] | None:
+    """Jobs that something happened to after this event, with their arrays; None: nobody knows."""
+    if after is None or _is_forgotten(api, after):
+        return None
+    found: set[int | None] = set()
+    for recorded in reversed(api.live.recent):
+        if recorded.seq <= after:
+            break
+        number = getattr(recorded.event, "job_id", None) or getattr(recorded.event, "array_job_id", None)
+        job = api.cluster.state.jobs.get(number) if number is not None else None
+        found |= {number} if job is None else {number, job.array_job_id, job.het_job_id}
+    return found
+
+
+def _is_forgotten(api: Context, after: int) -> bool:
+    """Whether not all is known any more that happened after this event."""
+    recent, seq = api.live.recent, api.cluster.state.seq
+    return after > seq or (after < seq if not recent else recent[0].seq > after + 1)
 
 
 def _topics(api: Context, after: int | None) -> set[str]:
     """Of what happened after this event."""
-    recent = api.live.recent
-    if after is None or after > api.cluster.state.seq or (recent and recent[0].seq > after + 1):
+    if after is None or _is_forgotten(api, after):
         return set(TOPICS)
-    if not recent:
-        return set() if after == api.cluster.state.seq else set(TOPICS)
+    recent = api.live.recent
     found = set()
     for recorded in reversed(recent):
         if recorded.seq <= after:
