@@ -10,7 +10,7 @@ from bireme.core.faults.healings import requests as healings
 from bireme.core.faults.healings.shelves import HEALINGS
 from bireme.core.faults.restarts.inquests import MOST_AT_ONCE
 from bireme.core.faults.restarts.kind import MOST_S
-from bireme.core.faults.restarts.shelves import INQUESTS
+from bireme.core.faults.restarts.shelves import FORGIVEN, INQUESTS, KEPT_FROM
 from bireme.core.jobs import requests
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
@@ -495,3 +495,46 @@ def test_a_restart_of_a_job_that_is_over_cannot_be_taken_back() -> None:
     with pytest.raises(Refusal) as refused:
         healings.undo(world.state, ROOT, 1)
     assert "is over: nothing can be taken back" in refused.value.hint
+
+
+# -- nodes that a restart is kept from -------------------------------------------------------------------------------
+
+
+def excluded(world: Scenario) -> tuple[str, ...]:
+    return world.job("train").spec.resources.exclude
+
+
+def test_a_node_that_is_mended_is_not_kept_from_the_job_any_longer() -> None:
+    """A gang that needs nearly all nodes would wait for ever for those that stand idle."""
+    world = world_with("4x1:h100")
+    train(world, nodes=2, gpus_per_node=1, exclude=("n4",))
+    world.trouble("xid", Place(node="n1"))
+    fails(world, node="n1")
+    world.expect(train="runs n[2-3]")
+    assert excluded(world) == ("n1", "n4")
+    world.trouble_gone("xid", Place(node="n1"), mended=True)
+    world.settle()
+    assert excluded(world) == ("n4",), "and what its owner excluded stays so"
+    world.wait(60)
+    world.checkpoint("train")
+    fails(world, node="n2")
+    world.expect(train="runs n[1,3]")
+    world.finish("train")
+    world.settle()
+    assert not KEPT_FROM.of(world.state)
+    assert not FORGIVEN.of(world.state)
+    assert world.replayed().jobs == world.state.jobs
+
+
+def test_a_node_that_was_lost_may_be_had_again_when_it_is_back_and_one_that_others_speak_against_not() -> None:
+    world = world_with("3x1:h100")
+    train(world)
+    fails(world, node="n1")
+    assert excluded(world) == ("n1",)
+    world.record([e.NodeRegistered("n1", world.now)])
+    world.settle()
+    assert excluded(world) == ("n1",), "a daemon that comes back hears this of all nodes"
+    world.record([e.NodeUpdated("n1", 0, drained=True, note="look at it")])
+    world.record([e.NodeUpdated("n1", 0, drained=False, note="")])
+    world.settle()
+    assert excluded(world) == (), "an operator says that it is well"

@@ -15,14 +15,13 @@ from typing import Any
 from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.faults.healings.deciding import proposed
 from bireme.core.faults.healings.shelves import HEALINGS, to_do
-from bireme.core.faults.restarts import holdups, inquests
-from bireme.core.faults.restarts.shelves import FOUND, HELD_UP, INQUESTS, LOOKED_AT, TAKEN_BACK
+from bireme.core.faults.restarts import forgiving, holdups, inquests
+from bireme.core.faults.restarts.shelves import FORGIVEN, FOUND, HELD_UP, INQUESTS, KEPT_FROM, LOOKED_AT, TAKEN_BACK
 from bireme.core.kinds.kind import Kind
 from bireme.core.kinds.life import Absent, Key, Life, Phase, Rows
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.findings import Gravity
-from bireme.core.model.healing.fences import FENCE_EVENTS
 from bireme.core.model.healing.healings import Healing, HealingAct
 from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.jobs import Ending, Finished, Outcome, Pending, Running, Starting, Suspended
@@ -66,9 +65,11 @@ def _ending(state: State, event: e.JobEnding, at: float) -> None:
         _drop(INQUESTS, state, job.id)
     if not event.requeue:
         _drop(TAKEN_BACK, state, job.id)
+    forgiving.ending(state, event)
 
 
 def _over(state: State, event: Any, at: float) -> None:
+    forgiving.changed(state, event.job_id)
     _drop(INQUESTS, state, event.job_id)
     _drop(LOOKED_AT, state, event.job_id)
     if not isinstance(getattr(state.jobs.get(event.job_id), "phase", None), Pending):
@@ -82,6 +83,10 @@ def _found(state: State, event: e.FindingOpened | e.FindingChanged, at: float) -
     holdups.found(state, trouble, at)
 
 
+def _updated(state: State, event: e.JobUpdated, at: float) -> None:
+    forgiving.changed(state, event.job_id)
+
+
 def _proposed(state: State, event: e.HealingProposed, at: float) -> None:
     if event.proposal.act is HealingAct.RESTART_JOB:
         _drop(FOUND, state, event.proposal.place.job_id)
@@ -89,6 +94,7 @@ def _proposed(state: State, event: e.HealingProposed, at: float) -> None:
 
 def _closed(state: State, event: e.FindingClosed | e.FindingDismissed, at: float) -> None:
     holdups.over(state, event.key)
+    forgiving.closed(state, event.key)
     for job_id, key in FOUND.of(state).items():
         if key == event.key:
             _drop(FOUND, state, job_id)
@@ -117,6 +123,7 @@ def _settled(state: State, now: float) -> Iterator[e.Event]:
     for job_id, key in tuple(FOUND.of(state).items()):
         yield from _of_finding(state, job_id, key)
     yield from holdups.decided(state, now)
+    yield from forgiving.decided(state)
     for healing in to_do(state, (HealingAct.RESTART_JOB, HealingAct.STOP_JOB, HealingAct.TELL)):
         yield from _carried_out(state, healing)
     for job_id in tuple(TAKEN_BACK.of(state)):
@@ -186,8 +193,12 @@ RECOVERY = Kind(
         e.FindingDismissed: (_closed,),
         e.FindingClosed: (_closed,),
         e.JobCheckpointed: (holdups.saved,),
+        e.JobUpdated: (_updated,),
+        e.NodeRegistered: (forgiving.registered,),
+        e.NodeUpdated: (forgiving.updated,),
+        e.FenceLifted: (forgiving.lifted,),
     },
-    keeps=(INQUESTS, TAKEN_BACK, FOUND, HELD_UP, LOOKED_AT),
+    keeps=(INQUESTS, TAKEN_BACK, FOUND, HELD_UP, LOOKED_AT, KEPT_FROM, FORGIVEN),
     interprets={o.InquestHeld: inquests.held},
     widens=inquests.opened,
     settles=_settled,
@@ -208,7 +219,6 @@ RECOVERY = Kind(
             e.JobRequeued,
             e.JobHeld,
             e.JobReleased,
-            e.JobUpdated,
             e.JobSuspended,
             e.JobResumed,
             e.JobToBeResumed,
@@ -217,7 +227,7 @@ RECOVERY = Kind(
             e.JobSignalled,
             e.JobMirrored,
             *e.STEP_EVENTS,
-            *e.NODE_EVENTS,
+            *(each for each in e.NODE_EVENTS if each not in (e.NodeRegistered, e.NodeUpdated)),
             *e.LOSS_EVENTS,
             e.PartitionUpdated,
             *e.ACCOUNT_EVENTS,
@@ -228,7 +238,7 @@ RECOVERY = Kind(
             e.HealingDone,
             e.HealingFailed,
             e.HealingLapsed,
-            *FENCE_EVENTS,
+            e.FenceRaised,
             *SERVICE_EVENTS,
             *IDLE_EVENTS,
         )

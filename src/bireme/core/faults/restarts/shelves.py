@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bireme.core.model.healing.restarts import JobsAway
 from bireme.core.state.shelf import Shelf
 
 INQUESTS: Shelf[int, float] = Shelf("inquests", int, float)
@@ -14,3 +15,7 @@ HELD_UP: Shelf[str, str] = Shelf("jobs_held_up", str, str)
 """Keys of findings about GPUs that are slower than the gangs that they belong to."""
 LOOKED_AT: Shelf[int, float] = Shelf("jobs_held_up_looked_at", int, float)
 """Jobs of which it is reckoned whether a restart without a slow GPU is worth it, and when: in that turn."""
+KEPT_FROM: Shelf[str, JobsAway] = Shelf("nodes_kept_from", str, JobsAway)
+"""By node: jobs whose restarts are kept from it until it is well again."""
+FORGIVEN: Shelf[int, str] = Shelf("nodes_forgiven", int, str)
+"""By job: a node that it may have again; the job is updated in that turn."""

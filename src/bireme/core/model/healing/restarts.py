@@ -54,6 +54,13 @@ class Try:
     restarted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class JobsAway:
+    """Jobs that are kept from a node."""
+
+    jobs: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What comes of the end of a start that was looked into."""
