@@ -18,6 +18,7 @@ from rich.table import Table
 
 from bireme.cli.parsing import Arguments
 from bireme.cli.simulator import faults as sim_faults
+from bireme.cli.simulator import hardware as sim_hardware
 from bireme.cli.simulator import placement as sim_placement
 from bireme.cli.simulator import serve as sim_serve
 from bireme.cli.simulator.inputs import (
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     _shared(several)
     several.add_argument("--seeds", type=int, default=1, help="so many times, each with other random numbers")
     several.set_defaults(command=_compare)
+    sim_hardware.add_arguments(commands.add_parser("faults", help="training on hardware that fails, under policies"))
     sim_serve.add_arguments(commands.add_parser("serve", help="a day of requests against a service's policy"))
     sim_faults.add_commands(commands)
     sim_placement.add_arguments(commands.add_parser("placement", help="how tightly placement policies pack a cluster"))

@@ -241,6 +241,12 @@ class SimulatedEngine:
 
     # -- what happens by itself, or because somebody makes it happen -------------------------------------------------
 
+    def fail(self, job_id: int, generation: int, status: ExitStatus) -> None:
+        """The script of that start ends so, now; nothing happens where it is over."""
+        held = self.holds.get((job_id, generation))
+        if held is not None and held.launched_at is not None:
+            self._script_ends(held, status)
+
     def adopt(self, job: Job, allocation: Allocation, left_s: float) -> None:
         """A job that runs already, as in a snapshot of a live cluster; its script has so long to go."""
         now = self.clock.now()

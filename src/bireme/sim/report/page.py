@@ -64,7 +64,7 @@ def run_page(report: Report, plots: Sequence[tuple[str, str, bool]]) -> str:
         "<h2>By user</h2>", _groups(numbers["by_user"], "user"),
         _small_print(numbers),
     ]  # fmt: skip
-    return _document(f"Bireme simulation: {numbers['policy']}", body)
+    return document(f"Bireme simulation: {numbers['policy']}", body)
 
 
 def compare_page(compared: Sequence[Compared], plots: Sequence[tuple[str, str, bool]]) -> str:
@@ -79,10 +79,10 @@ def compare_page(compared: Sequence[Compared], plots: Sequence[tuple[str, str, b
           + _cards(each.reports[0].numbers) for each in compared),
         _small_print(first),
     ]  # fmt: skip
-    return _document(f"Bireme comparison: {names}", body)
+    return document(f"Bireme comparison: {names}", body)
 
 
-def _document(title: str, body: Iterable[str]) -> str:
+def document(title: str, body: Iterable[str]) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{CSS}</style></head>'
@@ -141,7 +141,7 @@ def _figures(plots: Sequence[tuple[str, str, bool]]) -> str:
     return f"<h2>Plots</h2><div class=plots>{figures}</div>" if figures else ""
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Heads and cells are HTML already."""
     head = "".join(f"<th>{cell}</th>" for cell in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
@@ -158,7 +158,7 @@ def _groups(rows: Sequence[Numbers], what: str) -> str:
          duration(row["turnaround_s"]["mean"]), f"{row['slowdown']['mean']:.2f}")
         for row in rows
     )  # fmt: skip
-    return _table(heads, cells)
+    return table(heads, cells)
 
 
 def _partitions(rows: Sequence[Numbers]) -> str:
@@ -193,7 +193,7 @@ def comparison_table(compared: Sequence[Compared]) -> str:
         rows.append(cells)
     note = f"<p class=faint>Below each value: the difference to {escape(compared[0].case.name)}"
     note += ", ± one standard deviation over seeds.</p>" if len(compared[0].reports) > 1 else ".</p>"
-    return "<h2>Side by side</h2>" + _table(heads, rows) + note
+    return "<h2>Side by side</h2>" + table(heads, rows) + note
 
 
 def _difference(name: str, value: dict[str, float]) -> str:
