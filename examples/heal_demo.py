@@ -6,8 +6,6 @@ it failed. A folder that is removed at the end holds all of it.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import tempfile
 import time
@@ -32,12 +30,11 @@ def output(cluster: Cluster, job: str) -> str:
 
 
 def kill_a_node(cluster: Cluster, job: str) -> None:
-    """The agent that owns the node dies, and with it all that ran there: what is left of a machine without power."""
+    """With it dies all that ran there: what is left of a machine without power."""
     node = row_of(cluster, job)[5].removeprefix("oar[").split("-")[0].split(",")[0].rstrip("]")
     name = node if node.startswith("oar") else f"oar{node}"
-    says(f"{name} dies: kill -9 of all that runs there.")
-    pid = int((Path(cluster.environment["BIREME_HOME"]) / "agents" / name / "agent.pid").read_text())
-    os.kill(pid, signal.SIGKILL)
+    says(f"{name} dies, and with it all that runs there.")
+    cluster.run("chaos", "node", name)
 
 
 def main() -> int:

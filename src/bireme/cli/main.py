@@ -41,6 +41,7 @@ _OWN_COMMANDS = {
     "findings": ("bireme.cli.faults.findings", "main"),
     "health": ("bireme.cli.faults.health", "main"),
     "healings": ("bireme.cli.faults.healings", "main"),
+    "chaos": ("bireme.cli.chaos.command", "main"),
     "report": ("bireme.cli.reporting.command", "main"),
     "serve": ("bireme.cli.serving.serve", "main"),
     "services": ("bireme.cli.serving.services", "main"),
@@ -74,6 +75,7 @@ The cluster
   bireme findings              what is wrong with GPUs, nodes and jobs, with evidence and what to do
   bireme healings              what was done about them, and what waits for your word; fence, approve, undo
   bireme health                is this machine fit for jobs: driver, GPUs, mounts, disk, memory ... in under 5 s
+  bireme chaos                 in a rehearsal: kill, freeze, cut off, overheat ... and see whether it is healed
   bireme doctor                what this machine can enforce, and what to do about the rest
   bireme down                  stop it (jobs run on; --end-jobs ends them)
   bireme node                  on a node of a Slurm or Kubernetes cluster: tell the daemon what it does (node token)
@@ -85,6 +87,7 @@ What if
   bireme sim run -w TRACE      replay a history, an SWF log or a generated workload in the simulator, and report
   bireme sim compare A B -w T  policies or clusters side by side
   bireme sim serve chat.sh     a day of requests against a service's policy: waiting, replica-hours, cold starts
+  bireme sim faults            training on hardware that fails with published rates: what healing and spares are worth
   bireme sim soak              play worlds in which everything goes wrong, and check the rules
 
 A job

@@ -25,6 +25,7 @@ from bireme.daemon.telemetry.tokens import TokenError
 from bireme.gather import dialling
 from bireme.gather.clusters.owners import ClusterOwners
 from bireme.gather.gatherer import Gatherer
+from bireme.gather.gpus.telling import gpus_of
 from bireme.gather.living import TakenError, hold, live
 from bireme.rationed_log import RationedHandler
 
@@ -68,7 +69,7 @@ def _gather(argv: list[str]) -> int:
         ) from error
     _log_to_standard_error()
     owners, dial = ClusterOwners(name, shares_machine=given.shares_machine), dialling.remote(Path(given.file))
-    asyncio.run(live(name, Path(given.folder), lambda gpus, spool: Gatherer(name, owners, gpus, spool, dial)))
+    asyncio.run(live(gpus_of(name), Path(given.folder), lambda gpus, spool: Gatherer(name, owners, gpus, spool, dial)))
     return 0
 
 

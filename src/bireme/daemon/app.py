@@ -71,6 +71,7 @@ from bireme.daemon.settings import Settings, SettingsError, describe, latest_eng
 from bireme.daemon.telemetry.digesting import Run
 from bireme.daemon.telemetry.naming import Naming
 from bireme.daemon.telemetry.process import GathererPlan
+from bireme.daemon.telemetry.rehearsing import played_gpus
 from bireme.daemon.telemetry.station import Station
 from bireme.daemon.web.keeper import WebKeeper
 from bireme.daemon.web.plan import WebPlan
@@ -276,6 +277,9 @@ class Daemon:
     def _router_plan(self) -> RouterPlan:
         return RouterPlan.of(self._paths, self._settings)
 
+    def _is_rehearsal(self) -> bool:
+        return self._settings.rehearsal == "on"
+
     def _telemetry(self, runtime: Runtime, store: Store) -> Station:
         def open_series() -> Series:
             settings = self._settings
@@ -291,7 +295,8 @@ class Daemon:
             if runtime.engine.capabilities.agents is None:
                 return None  # its nodes are other machines
             nodes = list(runtime.state.nodes)
-            return GathererPlan.of(self._paths, nodes[0] if len(nodes) == 1 else socket.gethostname())
+            machine = nodes[0] if len(nodes) == 1 else socket.gethostname()
+            return GathererPlan.of(self._paths, machine, played_gpus(runtime.state) if self._is_rehearsal() else None)
 
         def interval_s() -> float:
             return float(self._settings.telemetry_interval_s)

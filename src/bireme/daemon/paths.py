@@ -127,6 +127,16 @@ class Paths:
         return self.under("gatherer")
 
     @property
+    def rehearsal(self) -> str:
+        """The scene that a rehearsal's gatherer plays (`gather/rehearsal`)."""
+        return self.under("rehearsal")
+
+    @property
+    def chaos(self) -> str:
+        """Faults that `bireme chaos` has made and that last."""
+        return self.under("chaos")
+
+    @property
     def gatherer_log(self) -> str:
         return self.under("log", "gatherer.log")
 

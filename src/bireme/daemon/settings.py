@@ -87,6 +87,13 @@ class Settings:
         "Whether GPUs of this machine are looked for when no slurm.conf describes it.",
         ("auto", "off"),
     )
+    rehearsal: str = setting(
+        "off",
+        "cluster.rehearsal",
+        "With the embedded engine: whether GPUs and kernel lines of its nodes are played, so that `bireme chaos` can "
+        "break them (docs/chaos.md). Nothing of this machine's own GPUs is measured then. Counts from the next start.",
+        ("off", "on"),
+    )
     operators: tuple[str, ...] = setting(
         (),
         "access.operators",

@@ -14,8 +14,10 @@ from pathlib import Path
 
 from bireme.gather import dialling
 from bireme.gather.gatherer import Gatherer
+from bireme.gather.gpus.telling import ToldGpus, gpus_of
 from bireme.gather.living import TakenError, hold, live
-from bireme.gather.owners import AgentOwners
+from bireme.gather.owners import AgentOwners, Owners
+from bireme.gather.rehearsal.playing import rehearsed
 from bireme.rationed_log import RationedHandler
 
 _LOG_BYTES = 4 * 1024 * 1024
@@ -30,9 +32,18 @@ def main() -> int:
         print(f"bireme gather: {error}", file=sys.stderr)
         return 1
     _log_to(given.log)
-    owners, dial = AgentOwners(Path(given.agents)), dialling.local(given.daemon)
-    asyncio.run(live(given.machine, folder, lambda gpus, spool: Gatherer(given.machine, owners, gpus, spool, dial)))
+    owners, gpus = _looked_at(given)
+    dial = dialling.local(given.daemon)
+    asyncio.run(live(gpus, folder, lambda gpus, spool: Gatherer(given.machine, owners, gpus, spool, dial)))
     return 0
+
+
+def _looked_at(given: argparse.Namespace) -> tuple[Owners, ToldGpus]:
+    """This machine, or what a rehearsal plays."""
+    agents = Path(given.agents)
+    if given.rehearsal:
+        return rehearsed(Path(given.rehearsal), agents, given.machine)
+    return AgentOwners(agents), gpus_of(given.machine)
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -41,6 +52,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--agents", required=True, help="the folder of the agents' sockets")
     parser.add_argument("--daemon", required=True, help="the daemon's socket for telemetry")
     parser.add_argument("--machine", required=True, help="what the machine as a whole is called")
+    parser.add_argument("--rehearsal", default="", help="the folder of a scene that is played instead of the machine")
     parser.add_argument("--log", required=True, help="its log file")
     return parser
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bireme.gather.gatherer import Gatherer
-from bireme.gather.gpus.telling import ToldGpus, gpus_of
+from bireme.gather.gpus.telling import ToldGpus
 from bireme.gather.spool import Spool
 
 LOCK = "lock"
@@ -40,10 +40,9 @@ def hold(folder: Path) -> int:
     return lock
 
 
-async def live(machine: str, folder: Path, make: Make) -> None:
-    """Gathers until a signal comes, or nobody is needed here any more."""
+async def live(gpus: ToldGpus, folder: Path, make: Make) -> None:
+    """Gathers until a signal comes, or nobody is needed here any more; then the GPUs are let go."""
     spool = Spool(folder)
-    gpus = gpus_of(machine)
     work = asyncio.create_task(make(gpus, spool).run())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, work.cancel)

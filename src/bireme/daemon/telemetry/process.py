@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import Paths
+from bireme.gather.rehearsal.scene import NodeGpus, Scene
 
 LOCK = "lock"
 _FLOCK = struct.Struct("hhqqi")
@@ -29,25 +30,32 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class GathererPlan:
-    """What a gatherer is started with. `machine`: what its figures of the whole machine are called."""
+    """What a gatherer is started with. `machine`: what its figures of the whole machine are called; `played`: the GPUs
+    of a rehearsal's nodes, None where the machine itself is looked at."""
 
     folder: str
     agents: str
     socket: str
     log: str
     machine: str
+    rehearsal: str
+    played: tuple[NodeGpus, ...] | None = None
 
     @classmethod
-    def of(cls, paths: Paths, machine: str) -> GathererPlan:
-        return cls(paths.gatherer, paths.agents, paths.telemetry_socket, paths.gatherer_log, machine)
+    def of(cls, paths: Paths, machine: str, played: tuple[NodeGpus, ...] | None = None) -> GathererPlan:
+        files = paths.gatherer, paths.agents, paths.telemetry_socket, paths.gatherer_log
+        return cls(*files, machine, paths.rehearsal, played)
 
     def command(self) -> list[str]:
         words = ["--folder", self.folder, "--agents", self.agents, "--daemon", self.socket]
+        words += ["--rehearsal", self.rehearsal] if self.played is not None else []
         return [sys.executable, "-m", "bireme.gather", *words, "--machine", self.machine, "--log", self.log]
 
 
 def start(plan: GathererPlan) -> subprocess.Popen[bytes]:
     """Starts one and returns at once. Raises OSError."""
+    if plan.played is not None:
+        Scene(plan.rehearsal).set_up(plan.played)
     return subprocess.Popen(
         plan.command(),
         stdin=subprocess.DEVNULL,

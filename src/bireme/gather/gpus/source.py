@@ -48,6 +48,8 @@ class GpuEvent:
     """As the kernel writes it (`0000:17:00.0`), where the UUID is not known."""
     pid: int = 0
     text: str = ""
+    node: str = ""
+    """Where a machine plays several; empty: this machine."""
 
 
 class DriverGone(Exception):  # noqa: N818  (a state of the world)

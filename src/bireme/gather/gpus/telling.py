@@ -81,6 +81,11 @@ def gpus_of(machine: str) -> ToldGpus:
     if kernel_log.problem:
         log.info("no faults of the kernel's log are told, and Xid errors without their process: %s", kernel_log.problem)
     gpus = Gpus(Whichever(os.environ), lambda device: machine, kernel_log=kernel_log, machine=machine)
+    return told(gpus)
+
+
+def told(gpus: Gpus) -> ToldGpus:
+    """Watched from now on."""
     gpus.start()
     return ToldGpus(gpus)
 

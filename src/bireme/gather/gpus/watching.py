@@ -17,16 +17,29 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
 from bireme.gather.gpus.card_watch import CardWatch, Gate
-from bireme.gather.gpus.kernel_log import KernelLog
 from bireme.gather.gpus.source import DriverChanged, DriverGone, GpuEvent, GpuProcess, GpuSource, Values
 from bireme.gather.gpus.xids import Xids
 from bireme.gather.messages import Device, Frame, Happening
 
 log = logging.getLogger(__name__)
+
+
+class KernelLines(Protocol):
+    """A kernel's log: `KernelLog`, or a rehearsal's."""
+
+    def read(self) -> list[GpuEvent]:
+        """What was told since the last time."""
+
+    def wait(self, seconds: float) -> None:
+        """Until there are new lines, or the time is over."""
+
+    def close(self) -> None:
+        """Nothing is read any more."""
 
 
 _KERNEL_WAITS_S, _KERNEL_RESTS_S = 1.0, 0.2
@@ -91,7 +104,7 @@ class Gpus:
         node_of: Callable[[Device], str],
         *,
         pace: Pace | None = None,
-        kernel_log: KernelLog | None = None,
+        kernel_log: KernelLines | None = None,
         machine: str = "",
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -212,7 +225,7 @@ class Gpus:
             told.append(
                 Happening(
                     at=event.at,
-                    node=self._machine if event.kind == "kernel" else self._node_at(uuid),
+                    node=event.node or (self._machine if event.kind == "kernel" else self._node_at(uuid)),
                     kind=event.kind,
                     uuid=uuid,
                     code=event.code,
