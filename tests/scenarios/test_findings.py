@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bireme.core.faults.findings import requests
+from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.model import events as e
-from bireme.core.model.finding.findings import Gravity, Place
+from bireme.core.model.finding.findings import Gravity, Place, Quote
 from bireme.core.model.refusals import Caller, Refusal
 from bireme.testing.scenario import Scenario
 
@@ -94,3 +95,52 @@ def test_nothing_is_found_on_a_node_that_nobody_has() -> None:
     world = Scenario("1x8:h100")
     world.trouble("ecc", Place(node="n9", gpu=0))
     assert world.findings() == {}
+
+
+# -- what was closed ---------------------------------------------------------------------------------------------------
+
+
+def test_what_was_told_before_a_finding_was_closed_opens_it_no_more() -> None:
+    """A gatherer that outlives its daemon tells again what it told."""
+    world = Scenario("1x1:h100")
+    place, told_at = Place(node="n1", gpu=0), world.now
+    xid = {"quotes": (Quote(text="Xid 79", source="device", at=told_at),), "lasts": True}
+    world.trouble("xid", place, **xid)
+    world.wait(100)
+    world.record(requests.mended(world.state, ROOT, 1, "card replaced"))
+    world.wait(100)
+    world.trouble("xid", place, **xid)
+    assert world.findings() == {}
+    world.trouble("xid", place, **{**xid, "quotes": (Quote(text="Xid 79", source="device", at=world.now),)})
+    assert world.findings() == {"xid n1:gpu0": "broken"}
+    assert world.replayed().shelves == world.state.shelves
+
+
+def test_one_that_comes_and_goes_stands_longer_each_time() -> None:
+    world = Scenario("1x1:h100")
+    place = Place(node="n1")
+    for _ in range(3):
+        world.trouble("nic", place, lasts=False)
+        world.wait(10)
+        world.trouble_gone("nic", place)
+        assert world.findings() == {}
+    world.trouble("nic", place, lasts=False)
+    world.wait(500)
+    world.trouble_gone("nic", place)
+    assert world.findings() == {"nic n1": "broken"}
+    world.wait(101)
+    world.trouble_gone("nic", place)
+    assert world.findings() == {}
+    world.wait(7200)
+    world.trouble("nic", place, lasts=False)
+    world.trouble_gone("nic", place)
+    assert world.findings() == {}, "that was long ago"
+
+
+def test_another_fault_of_the_same_part_keeps_the_evidence_of_the_first() -> None:
+    world = Scenario("1x1:h100")
+    place = Place(node="n1", gpu=0)
+    for code, cause in ((95, "gpu_ecc_error"), (79, "gpu_fell_off_bus")):
+        world.trouble("xid", place, cause=cause, quotes=(Quote(text=f"Xid {code}", source="device", at=world.now),))
+    (finding,) = FINDINGS.of(world.state).values()
+    assert [each.text for each in finding.trouble.quotes] == ["Xid 79", "Xid 95"]

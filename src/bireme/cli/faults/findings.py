@@ -139,6 +139,9 @@ def text_of(found: Record, now: float, stamp: Stamp) -> Iterator[str]:
     yield from _labelled("Gravity", found["gravity"])
     ago = format_elapsed(max(0, int(now - found["since"])))
     yield from _labelled("Since", f"{stamp(found['since'])} ({ago} ago), seen by detector {found['detector']}")
+    if found["times"] > 1:
+        until = f"; it stands until {stamp(found['stands_until'])} at least" if found["stands_until"] > now else ""
+        yield from _labelled("Came", f"{found['times']} times of late, and went{until}")
     for number, quote in enumerate(found["evidence"]):
         yield from _labelled("" if number else "Evidence", _source(quote, stamp))
         yield from _labelled("", quote["text"], indent="  ")

@@ -26,6 +26,7 @@ Stamp = Callable[[float], str]
 _WIDTH, _LABEL = 80, 12
 _HEAD = ("ID", "STATE", "WHERE", "SINCE", "WHAT", "WHY")
 _ASKING = ("suggested", "observed")
+_STANDING = (*_ASKING, "approved", "done")
 _MODES = {
     "observe": "observe: what Bireme would do is listed, and nobody is asked (healing.mode; docs/healing.md)",
     "suggest": "suggest: nothing is done before an operator approves it",
@@ -160,7 +161,12 @@ def lines_of(told: Record) -> Iterator[str]:
 
 def _row(each: Record, now: float) -> tuple[str, ...]:
     since = format_elapsed(max(0, int(now - each["changed_at"])))
-    return str(each["id"]), each["state"], where_of(each), since, each["title"], each["reason"]
+    return str(each["id"]), each["state"], where_of(each), since, each["title"], _why(each)
+
+
+def _why(each: Record) -> str:
+    """Of what is over: why it is."""
+    return str(each["reason"] if each["state"] in _STANDING else each["said"] or each["reason"])
 
 
 def text_of(each: Record, stamp: Stamp) -> Iterator[str]:

@@ -19,6 +19,7 @@ from bireme.api.routes.faults.quoting import placed, quoted
 from bireme.api.routing import Context, Routes, is_id
 from bireme.core.faults.findings import requests
 from bireme.core.faults.findings.concerning import concerns, gravest_first
+from bireme.core.faults.findings.damping import least_s
 from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.model.finding.findings import Finding, FindingLife
 from bireme.core.model.jobs import Job
@@ -64,6 +65,8 @@ class Reader:
             "since": trouble.since,
             "opened_at": finding.opened_at,
             "changed_at": finding.changed_at,
+            "times": finding.times,
+            "stands_until": finding.opened_at + least_s(finding.times),
             "dismissed_by": finding.dismissed_by,
             "why_dismissed": finding.why_dismissed,
             **quoted(self._api, self._caller, place, trouble.quotes),

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from bireme.core.faults.findings.shelves import COUNT, FINDINGS, count_opened, opened_so_far
+from bireme.core.faults.findings import damping
+from bireme.core.faults.findings.shelves import COUNT, FINDINGS, PAST, count_opened, opened_so_far
 from bireme.core.kinds.kind import Kind
 from bireme.core.kinds.life import Absent, Key, Life, Phase, Rows
 from bireme.core.model import commands as c
@@ -24,6 +25,7 @@ from bireme.core.model.idling.events import IDLE_EVENTS
 from bireme.core.model.serving.events import SERVICE_EVENTS
 from bireme.core.state.state import State
 
+_MOST_QUOTES = 12
 MOST = 10_000
 """Findings that stand at one time: what is seen beyond is not kept. A pool in which so much is wrong has one cause."""
 
@@ -55,13 +57,27 @@ def _trouble_seen(state: State, seen: o.TroubleSeen, now: float) -> list[e.Event
         return []
     known = FINDINGS.of(state).get(trouble.key)
     if known is None:
+        if damping.is_old(state, trouble.key, _happened_at(seen)):
+            return []
         number = opened_so_far(state) + 1
         return [e.FindingOpened(number, trouble)] if len(FINDINGS.of(state)) < MOST else []
     graver = trouble.gravity.rank > known.trouble.gravity.rank
     milder = trouble.gravity.rank < known.trouble.gravity.rank and not known.trouble.lasts
     if graver or (known.phase is _OPEN and (milder or trouble.cause != known.trouble.cause)):
-        return [e.FindingChanged(replace(trouble, since=min(trouble.since, known.trouble.since)))]
+        return [e.FindingChanged(_with(trouble, known.trouble))]
     return []
+
+
+def _happened_at(seen: o.TroubleSeen) -> float:
+    """Of what lasts by itself: when it was told last. It is seen for as long as somebody remembers it."""
+    told = [quote.at for quote in seen.trouble.quotes] if seen.trouble.lasts else []
+    return max(told, default=seen.at)
+
+
+def _with(trouble: Trouble, before: Trouble) -> Trouble:
+    """As it is seen now, since it began, with the evidence of before: another fault there is another repair."""
+    more = [each for each in before.quotes if each.text not in {quote.text for quote in trouble.quotes}]
+    return replace(trouble, since=min(trouble.since, before.since), quotes=(*trouble.quotes, *more)[:_MOST_QUOTES])
 
 
 def _is_there(state: State, trouble: Trouble) -> bool:
@@ -74,7 +90,7 @@ def _is_there(state: State, trouble: Trouble) -> bool:
 
 def _trouble_gone(state: State, seen: o.TroubleGone, now: float) -> list[e.Event]:
     known = FINDINGS.of(state).get(f"{seen.detector} {seen.place.key}")
-    if known is None or (known.trouble.lasts and not seen.mended):
+    if known is None or (known.trouble.lasts and not seen.mended) or damping.stays(known, now):
         return []
     return [e.FindingClosed(known.trouble.key, seen.why, job_id=known.trouble.place.job_id or None)]
 
@@ -84,7 +100,9 @@ def _trouble_gone(state: State, seen: o.TroubleGone, now: float) -> list[e.Event
 
 def _opened(state: State, event: e.FindingOpened, at: float) -> Sequence[c.Command]:
     count_opened(state, event.id)
-    FINDINGS.put(state, event.key, Finding(id=event.id, trouble=event.trouble, opened_at=at, changed_at=at))
+    often = damping.times(state, event.key, at)
+    finding = Finding(id=event.id, trouble=event.trouble, opened_at=at, changed_at=at, times=often)
+    FINDINGS.put(state, event.key, finding)
     return ()
 
 
@@ -93,7 +111,7 @@ def _changed(state: State, event: e.FindingChanged, at: float) -> Sequence[c.Com
     FINDINGS.put(
         state,
         event.key,
-        Finding(id=known.id, trouble=event.trouble, opened_at=known.opened_at, changed_at=at),
+        Finding(id=known.id, trouble=event.trouble, opened_at=known.opened_at, changed_at=at, times=known.times),
     )
     return ()
 
@@ -106,6 +124,7 @@ def _dismissed(state: State, event: e.FindingDismissed, at: float) -> Sequence[c
 
 
 def _closed(state: State, event: e.FindingClosed, at: float) -> Sequence[c.Command]:
+    damping.closed(state, FINDINGS.of(state)[event.key], at, by_detector=not event.by)
     FINDINGS.drop(state, event.key)
     return ()
 
@@ -129,7 +148,7 @@ FINDINGS_KIND = Kind(
         e.FindingDismissed: _dismissed,
         e.FindingClosed: _closed,
     },
-    keeps=(FINDINGS, COUNT),
+    keeps=(FINDINGS, PAST, COUNT),
     interprets={o.TroubleSeen: _trouble_seen, o.TroubleGone: _trouble_gone},
     settles=_without_place,
     passes_over=frozenset(

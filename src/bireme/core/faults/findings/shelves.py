@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from bireme.core.model.finding.findings import Finding
+from bireme.core.model.finding.findings import Finding, Past
 from bireme.core.state.shelf import Shelf
 from bireme.core.state.state import State
 
 FINDINGS: Shelf[str, Finding] = Shelf("findings", str, Finding)
 """By their keys, those that stand."""
+PAST: Shelf[str, Past] = Shelf("findings_past", str, Past)
+"""By their keys, those that were closed of late."""
 COUNT: Shelf[str, int] = Shelf("finding_count", str, int)
 
 _THE_ONE = "opened"

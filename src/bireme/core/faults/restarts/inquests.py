@@ -108,7 +108,7 @@ def held(state: State, seen: o.InquestHeld, now: float) -> list[e.Event]:
     if before is not None and before.phase is not HealingLife.APPROVED:
         before = None
     seen = with_findings(state, seen, end, before.proposal.findings if before is not None else ())
-    answer = answer_for(end, seen, rule, now)
+    answer = answer_for(end, seen, rule, now, lambda without: _still_fits(state, job, without))
     if before is not None:  # decided while it ran: it hung, or was held up
         verdict = _verdict(state, job, end, answer, answer.restart, now)
         became = e.HealingDone(before.id, answer.text) if answer.restart else e.HealingFailed(before.id, answer.text)
@@ -178,18 +178,21 @@ def _verdict(state: State, job: Job, end: End, answer: Answer, acts: bool, now: 
         lost_gpu_s=end.lost_gpu_s,
         restarted=acts,
     )
-    without = answer.suspects if acts and _still_fits(state, job, answer.suspects) else ()
     return Verdict(
-        restart=acts, text=answer.text, tried=tried, without=without, not_before=answer.not_before if acts else None
+        restart=acts,
+        text=answer.text,
+        tried=tried,
+        without=answer.suspects if acts else (),
+        not_before=answer.not_before if acts else None,
     )
 
 
 def _still_fits(state: State, job: Job, without: tuple[str, ...]) -> bool:
-    """Whether there is another place for it: where there is none, the same one is better than nothing."""
+    """Whether there is another place for it."""
     asked = job.spec.resources
     spec = job.spec.revised(resources=replace(asked, exclude=tuple(sorted({*asked.exclude, *without}))))
     partitions = (state.partitions.get(name) for name in spec.partitions)
-    return bool(without) and any(each is not None and can_ever_run(state, spec, each) for each in partitions)
+    return any(each is not None and can_ever_run(state, spec, each) for each in partitions)
 
 
 def _proposal(job: Job, answer: Answer, seen: o.InquestHeld) -> Proposal:

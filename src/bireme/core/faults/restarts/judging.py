@@ -7,7 +7,7 @@ answer says why in a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bireme.core.model.healing.restarts import RestartRule, Try
@@ -66,7 +66,14 @@ class Answer:
     not_before: float | None = None
 
 
-def answer_for(end: End, seen: InquestHeld, rule: RestartRule, now: float) -> Answer:
+def answer_for(
+    end: End,
+    seen: InquestHeld,
+    rule: RestartRule,
+    now: float,
+    has_place_without: Callable[[tuple[str, ...]], bool] = bool,
+) -> Answer:
+    """`has_place_without`: whether there is another place for it than these nodes."""
     cause = cause_of(end, seen)
     found = cause == seen.cause and bool(seen.title)
     said = seen.title if found else _TITLES.get(cause, cause.replace("_", " "))
@@ -80,6 +87,8 @@ def answer_for(end: End, seen: InquestHeld, rule: RestartRule, now: float) -> An
     if stop:
         return Answer(restart=False, cause=cause, text=stop, advice=seen.advice)
     suspects = _suspects(end, seen) if machine else ()
+    if not has_place_without(suspects):  # the same one is better than none
+        suspects = ()
     without = f", without {', '.join(suspects)}" if suspects else ""
     return Answer(
         restart=True,

@@ -101,6 +101,15 @@ class FindingLife(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What is remembered of a finding that is closed."""
+
+    closed_at: float
+    times: int
+    """How often its detector has opened and closed it of late; 0: a person has closed it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """The thing of the kind `core/faults/findings`."""
 
@@ -109,6 +118,8 @@ class Finding:
     trouble: Trouble
     opened_at: float
     changed_at: float
+    times: int = 1
+    """How often it was opened of late: it comes and goes."""
     phase: FindingLife = FindingLife.OPEN
     dismissed_by: str = ""
     why_dismissed: str = ""
