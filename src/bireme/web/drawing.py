@@ -64,11 +64,13 @@ class Drawing:
             cache_size=-1,
         )
         self._environment.filters |= {
-            "count": words.counted, "data": data, "elapsed": words.elapsed, "limit": words.limit, "lines": lines,
-            "memory": words.memory, "percent": words.percent, "shown": words.shown, "time": time_of,
+            "count": words.counted, "data": data, "elapsed": words.elapsed, "figure": words.figure,
+            "hours": words.hours, "limit": words.limit, "limits": words.limits, "lines": lines, "memory": words.memory,
+            "percent": words.percent, "shown": words.shown, "time": time_of,
         }  # fmt: skip
         self._environment.globals |= always
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module
+        self._environment.globals["kit"] = self._environment.get_template("kit.html").module
         for name in sources:
             self._environment.get_template(name)
 

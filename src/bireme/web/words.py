@@ -6,6 +6,7 @@ Invariant: whatever the API answers, there is a text: what is not known is "–"
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from typing import Any
 
 from bireme.slurm.formats.visible import visible
@@ -43,6 +44,40 @@ def memory(mib: Any) -> str:
 
 def percent(value: Any) -> str:
     return f"{value:.0f}%" if _is_number(value) else NOTHING
+
+
+def hours(seconds: Any) -> str:
+    """Of so many seconds."""
+    return figure(seconds / 3600) if _is_number(seconds) else NOTHING
+
+
+def figure(value: Any) -> str:
+    """Three digits, and all of a large whole number's."""
+    if not _is_number(value):
+        return NOTHING
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+_LIMITS = {
+    "grp_tres": "GrpTRES", "grp_tres_mins": "GrpTRESMins", "grp_tres_run_mins": "GrpTRESRunMins", "grp_jobs": "GrpJobs",
+    "grp_submit": "GrpSubmitJobs", "grp_wall_s": "GrpWall", "max_tres_per_job": "MaxTRES", "max_wall_s": "MaxWall",
+    "max_tres_per_node": "MaxTRESPerNode", "max_tres_mins_per_job": "MaxTRESMins",
+    "max_tres_per_user": "MaxTRESPerUser", "max_jobs_per_user": "MaxJobs", "max_submit_per_user": "MaxSubmitJobs",
+}  # fmt: skip
+
+
+def limits(found: Mapping[str, Any]) -> str:
+    """Of an account or a QOS, in sacctmgr's words."""
+    told = []
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            shown = ",".join(f"{tres}={most}" for tres, most in value.items())
+        else:
+            shown = limit(value) if name.endswith("_s") else str(value)
+        told.append(f"{_LIMITS.get(name, name)}={shown}")
+    return " ".join(told)
 
 
 def counted(count: int, noun: str) -> str:

@@ -25,6 +25,8 @@ from bireme.core.reservations.orders import (
     edited,
     update_reservation,
 )
+from bireme.slurm.errors import SlurmSyntaxError
+from bireme.slurm.hostlist import expand
 from bireme.slurm.records.reservations import reservation_record
 from bireme.store import codec
 
@@ -76,12 +78,24 @@ def _order(given: object, groups: Iterable[str]) -> ReservationOrder:
     if not isinstance(given, dict):
         raise ProblemError(400, "order: expected an object")
     order = codec.convert(ReservationOrder, given)
+    if order.nodes is not None:
+        order = replace(order, nodes=tuple(name for word in order.nodes for name in _names(word)))
     for word in order.users or ():
         _check_user(word.lstrip("+-"))
     if order.groups is None:
         return order
     names = edited(tuple(groups), order.groups)
     return replace(order, gids=tuple(_gid(name) for name in names))
+
+
+def _names(word: str) -> Iterable[str]:
+    """Of a node, or of a hostlist."""
+    if "[" not in word:
+        return (word,)
+    try:
+        return expand(word)
+    except SlurmSyntaxError as error:
+        raise ProblemError(400, f"nodes: {word[:80]!r}: {error}") from error
 
 
 def _check_user(name: str) -> None:

@@ -71,7 +71,7 @@ async function send(element, body) {
   }
 }
 
-/** The fields of a form as JSON: numbers of number fields, true and false of boxes; empty ones are left out.
+/** The fields of a form as JSON: numbers of number fields and sliders, true and false of boxes; empty ones are left out.
  * @param {HTMLFormElement} form */
 export function fieldsOf(form) {
   /** @type {Record<string, unknown>} */
@@ -82,7 +82,7 @@ export function fieldsOf(form) {
     }
     const value = field instanceof HTMLInputElement && field.type === "checkbox" ? field.checked : field.value;
     if (value !== "") {
-      const read = field instanceof HTMLInputElement && field.type === "number" ? Number(value) : value;
+      const read = field instanceof HTMLInputElement && ["number", "range"].includes(field.type) ? Number(value) : value;
       const [outer, inner] = field.name.split(".");
       if (inner === undefined) {
         found[outer] = read;
