@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from tests.support.samples import DAY, GPU, HOUR, T0, Teller, curves, gpu, listed, means, sampled, task
 
 from bireme.core.telemetry.curves import Asked
+from bireme.core.telemetry.subjects import Subject
 from bireme.ports import Holding, SeriesError
 from bireme.store.series import store as store_module
+from bireme.store.series import subjects as subjects_module
 from bireme.store.series.store import COMPACTED_FROM, SqliteSeries
 
 Open = Callable[[], SqliteSeries]
@@ -64,6 +66,23 @@ def test_what_was_told_is_read_at_once_and_after_all_that_happens_to_it(reopen: 
     compacted(series)
     assert means(series, T0, T0 + 40) == expected
     assert means(reopen(), T0, T0 + 40) == expected
+
+
+def test_tasks_that_are_gone_leave_memory_and_keep_their_numbers(reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty thousand short jobs are sixty thousand subjects."""
+    monkeypatch.setattr(subjects_module, "_FEWEST_KEPT", 50)
+    disk = reopen()._disk
+    disk.subjects = subjects_module.Subjects(disk.damage)
+    tasks = [Subject("task", "n1", f"{number}.1.0.0") for number in range(1_000)]
+    with disk.writing() as connection:
+        numbers = [
+            disk.subjects.number(connection, each, T0 + 60.0 * at, T0 + 60.0 * at) for at, each in enumerate(tasks)
+        ]
+        assert len(disk.subjects._latest) <= 51
+        again = [
+            disk.subjects.number(connection, each, T0 + 60.0 * at, T0 + 60.0 * at) for at, each in enumerate(tasks)
+        ]
+    assert numbers == again
 
 
 def test_a_crash_loses_what_was_not_flushed_and_nothing_else(reopen: Open) -> None:

@@ -16,7 +16,9 @@ from bireme.store.checks import is_row
 from bireme.store.series.database import Damage, DamagedError, insert
 
 AWAY_S = 3600.0
-MOST_IN_MEMORY = 50_000
+_FEWEST_KEPT = 5_000
+"""So many in memory are no trouble; with more, those that nobody told of lately make way."""
+_LATELY_S = 900.0
 MOST = 1 << 28
 """More subjects than a year has; their numbers have to fit into keys of cells."""
 
@@ -30,6 +32,7 @@ class Subjects:
     def __init__(self, damage: Damage) -> None:
         self._damage = damage
         self._latest: dict[Subject, _Stay] = {}
+        self._most = _FEWEST_KEPT
 
     def forget(self) -> None:
         self._latest.clear()
@@ -44,10 +47,15 @@ class Subjects:
         number, begin, end = stay
         begin, end = min(begin, first), max(end, last)
         insert(connection, "subjects", number, subject.about, subject.node, subject.id, float(begin), float(end))
-        if len(self._latest) >= MOST_IN_MEMORY:
-            self._latest.clear()
         self._latest[subject] = number, begin, end
+        if len(self._latest) > self._most:
+            self._make_room(last)
         return number
+
+    def _make_room(self, now: float) -> None:
+        """Tasks come and go by the thousand: only who is there stays in memory. Who comes back is found on disk."""
+        self._latest = {subject: stay for subject, stay in self._latest.items() if stay[2] >= now - _LATELY_S}
+        self._most = max(_FEWEST_KEPT, 2 * len(self._latest))
 
     def _near(self, connection: sqlite3.Connection, subject: Subject, first: float, last: float) -> _Stay | None:
         query = "SELECT * FROM subjects WHERE about = ? AND name = ? AND node = ?"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bireme.core.faults.detection.thresholds import Thresholds
 from bireme.core.model import observations as o
@@ -32,13 +32,16 @@ _FEWEST_USERS = 3
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One start of a job that is over."""
+    """Starts of a user's jobs that ended alike on the same nodes: one, or those that `joined` made one of."""
 
     at: float
+    """Of the first of them."""
     user: str
     name: str
+    """Of a job that failed; of what went well the name says nothing."""
     nodes: tuple[str, ...]
     failed: bool
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +59,50 @@ class Suspect:
 
 def suspects(ends: Iterable[End], thresholds: Thresholds) -> list[Suspect]:
     """Nodes that are worse than chance allows, the least likely first."""
-    counted = _once_an_hour(ends)
-    per_user: dict[str, list[tuple[str, bool]]] = defaultdict(list)
-    for end in counted:
-        per_user[end.user] += [(node, end.failed) for node in end.nodes]
     draws: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
-    for rows in per_user.values():
-        total, failed = len(rows), sum(bad for _, bad in rows)
-        here: dict[str, list[bool]] = defaultdict(list)
-        for node, bad in rows:
-            here[node].append(bad)
-        for node, bads in here.items():
-            draws[node].append((total, failed, len(bads), sum(bads)))
+    for here in _by_user(joined(ends)).values():
+        total, failed = sum(all_ for all_, _ in here.values()), sum(bad for _, bad in here.values())
+        for node, (all_, bad) in here.items():
+            draws[node].append((total, failed, all_, bad))
     found = [_suspect(node, rows) for node, rows in draws.items() if _may_be(rows)]
     limit = 1.0 / (max(1, len(draws)) * thresholds.lemon_one_in)
     return sorted((each for each in found if each.chance < limit), key=lambda each: each.chance)
 
 
-def _once_an_hour(ends: Iterable[End]) -> list[End]:
-    """A failure that repeats another of the same job on the same nodes says nothing new."""
+def joined(ends: Iterable[End]) -> list[End]:
+    """The same for `suspects` in few: a hundred thousand short jobs of one user on one node are some hundred values.
+
+    A failure that repeats another of the same job on the same nodes within an hour says nothing new; what went well is
+    counted by the hour.
+    """
+    kept: list[End] = []
     latest: dict[tuple[str, str, tuple[str, ...]], float] = {}
-    kept = []
+    well: dict[tuple[str, tuple[str, ...]], int] = {}
     for end in sorted(ends, key=lambda each: each.at):
-        key = end.user, end.name, end.nodes
-        if end.failed and end.at - latest.get(key, -math.inf) < _ONCE_IN_S:
-            continue
         if end.failed:
-            latest[key] = end.at
-        kept.append(end)
+            key = end.user, end.name, end.nodes
+            if end.at - latest.get(key, -math.inf) >= _ONCE_IN_S:
+                latest[key] = end.at
+                kept.append(end)
+            continue
+        place = well.get((end.user, end.nodes))
+        if place is not None and end.at - kept[place].at < _ONCE_IN_S:
+            kept[place] = replace(kept[place], times=kept[place].times + end.times)
+        else:
+            well[end.user, end.nodes] = len(kept)
+            kept.append(replace(end, name=""))
     return kept
+
+
+def _by_user(ends: Iterable[End]) -> dict[str, dict[str, tuple[int, int]]]:
+    """By user and node: how many ended there, and how many of these failed."""
+    counted: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for end in ends:
+        here = counted[end.user]
+        for node in end.nodes:
+            all_, bad = here.get(node, (0, 0))
+            here[node] = all_ + end.times, bad + end.times * end.failed
+    return counted
 
 
 def _may_be(rows: Sequence[tuple[int, int, int, int]]) -> bool:

@@ -243,7 +243,7 @@ class DetectingKeeper:
         if not self._new_ends:
             return []
         self._new_ends = False
-        self._ends = [end for end in self._ends if end.at >= begin][-_MOST_ENDS:]
+        self._ends = lemon.joined(end for end in self._ends if end.at >= begin)[-_MOST_ENDS:]
         standing = [
             each.trouble.place.node
             for each in FINDINGS.of(self._cluster.state).values()

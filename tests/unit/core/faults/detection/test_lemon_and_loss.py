@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 from bireme.core.faults.detection import lemon, loss
-from bireme.core.faults.detection.lemon import End, suspects
+from bireme.core.faults.detection.lemon import End, joined, suspects
 from bireme.core.faults.detection.thresholds import Thresholds
 from bireme.core.model import observations as o
 from bireme.core.model.finding.findings import Place
@@ -55,6 +55,16 @@ def test_a_user_whose_program_is_broken_makes_no_lemon() -> None:
     again = [End(60.0 * n, "bob", "same", ("n3",), True) for n in range(50)]
     fine = [End(600.0 * n, "bob", f"fine{n}", ("n4",), False) for n in range(50)]
     assert named([*again, *fine, *elsewhere]) == [], "the same thing again and again counts once"
+
+
+def test_many_short_jobs_are_few_values_that_say_the_same() -> None:
+    ends = [replace(end, at=end.at / 200) for end in pool(1, 8000, "n3")]
+    few = joined(ends)
+    assert len(few) < len(ends) / 2
+    assert suspects(few, Thresholds()) == suspects(ends, Thresholds()) != []
+    assert joined(few) == few, "they are joined again every minute, with those that came"
+    row = joined(End(0.01 * number, "alice", f"job{number}", ("n1",), False) for number in range(100_000))
+    assert [(end.times, end.at) for end in row] == [(100_000, 0.0)]
 
 
 def test_a_lemon_is_said_with_its_figures_and_gone_when_it_is_not_one() -> None:
