@@ -45,6 +45,7 @@ _SAME_RUN_S = 1.5
 _NOBODY = 65534
 _CATCH_UP_S = 1.0
 _CATCH_UP_TRIES = 6
+_CATCH_UP_MOST_S = 5.0
 _STILL_NEW_S = 60.0
 """An end that is older is in the database, or will never be."""
 
@@ -281,7 +282,8 @@ class Mirror:
     async def catch_up(self, job_ids: Sequence[int] = ()) -> None:
         """Asks the database for jobs that ended a moment ago: it hears of an end a little later than the queue.
 
-        For named jobs it is asked a few times; for all of them once, and not again within a moment.
+        For named jobs it is asked a few times; for all of them once, and not again within a moment. Who waits for this
+        does not wait for long: what a slow database says comes with the history's next round.
         """
         new = [job_id for job_id in job_ids if job_id not in self._jobs]
         if new:  # submitted past Bireme, since the last look; or of long ago
@@ -289,11 +291,17 @@ class Mirror:
                 await self.refresh(new)
         for attempt in range(_CATCH_UP_TRIES if job_ids else 1):
             owed = self._unaccounted(job_ids)
-            if not owed or (not job_ids and time.monotonic() < self._caught_up_at + _CATCH_UP_S):
+            just_asked = not job_ids and time.monotonic() < self._caught_up_at + _CATCH_UP_S
+            if not owed or just_asked or self.history.problem:
                 return
             await asyncio.sleep(_CATCH_UP_S / 2 if attempt else 0.0)
             self._caught_up_at = time.monotonic()
-            ended = await self.source.ended(0.0, owed)
+            try:
+                async with asyncio.timeout(_CATCH_UP_MOST_S):
+                    ended = await self.source.ended(0.0, owed)
+            except TimeoutError:
+                self.history.unanswered(f"slurmdbd: no answer within {_CATCH_UP_MOST_S:g} s")
+                return
             if ended is None:
                 return
             self._take_ended(ended)

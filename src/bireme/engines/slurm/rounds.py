@@ -58,12 +58,12 @@ class Round:
                 await look()
                 self._understood()
             except Silent as error:
-                self._unanswered(str(error))
+                self.unanswered(str(error))
             except ConfigurationError as error:
-                self._unanswered(f"Slurm's description of the cluster cannot be read: {error}")
+                self.unanswered(f"Slurm's description of the cluster cannot be read: {error}")
             except Exception as error:
                 log.exception("Slurm's answer was not understood")
-                self._unanswered(f"Slurm's answer was not understood: {type(error).__name__}: {error}")
+                self.unanswered(f"Slurm's answer was not understood: {type(error).__name__}: {error}")
 
     @asynccontextmanager
     async def asking(self, usual_s: float | None = None) -> AsyncIterator[None]:
@@ -100,7 +100,8 @@ class Round:
             log.info("%s: Slurm answers again", self.name)
         self.problem, self.failures = "", 0
 
-    def _unanswered(self, problem: str) -> None:
+    def unanswered(self, problem: str) -> None:
+        """Slurm did not answer, or not so that it could be understood: asked again soon, then ever less often."""
         if problem != self.problem:
             log.warning("%s: %s; trying again", self.name, problem)
         self.problem = problem
