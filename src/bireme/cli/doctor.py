@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import bireme
+from bireme.agent.boxes import probing
 from bireme.agent.confining import confinement, namespaces, tracking
 from bireme.agent.devices import gpus
 from bireme.cli.lifecycle import agents_without_a_daemon, findings_words, healings_words, rounds_words
@@ -81,6 +82,7 @@ def examine(paths: Paths) -> Iterator[Check]:
     yield from _guarded("limits", _limits)
     yield from _guarded("loopback", _loopback)
     yield from _guarded("names", lambda: _capabilities(namespaces.probe(), "jobs still run, without node names"))
+    yield from _guarded("containers", lambda: _capabilities(probing.probe(), "jobs with an image fail, and say why"))
     yield from _guarded("confinement", lambda: _confinement(paths))
     yield from _guarded("tracking", lambda: _tracking(paths))
     yield from _guarded("GPUs", _gpus)

@@ -121,6 +121,12 @@ def build(blueprint: Blueprint, answer_fd: int) -> None:
         socket.send_fds(answer, [msgspec.json.encode(outcome)], fds if isinstance(outcome, Built) else [])
 
 
+def try_to_build(blueprint: Blueprint) -> Built:
+    """For a process that ends after it. Raises CannotBuildError, OSError."""
+    be_dumpable()
+    return _build(blueprint, [])
+
+
 def _build(blueprint: Blueprint, fds: list[int]) -> Built:
     user = _User.own(as_root=blueprint.remap_root)
     _enter_namespaces(blueprint)

@@ -52,8 +52,7 @@ _ELSEWHERE = (
     "/usr/lib",
 )
 _PROGRAM_FOLDERS = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/bin")
-_FOLDERS_INSIDE = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
-"""Where linkers look without being told, by kind of distribution."""
+_TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu")
 _LIBRARY = re.compile(r"(?P<stem>.+?)\.so(?:\.(?P<version>[0-9.]+))?")
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEADER, _ENTRY = struct.Struct("=20sII20x"), struct.Struct("=iIIIQ")
@@ -86,7 +85,7 @@ def visible(variables: Mapping[str, str], own: Iterable[str]) -> tuple[str, ...]
 def driver_parts(root: int, variables: Mapping[str, str]) -> Iterator[tuple[Part, dict[str, str]]]:
     """What is to be shown in the box, with the links that go with it (`libcuda.so.1`)."""
     wanted = capabilities(variables)
-    folder = next((each for each in _FOLDERS_INSIDE if is_there(root, each)), "/usr/lib64")
+    folder = _folder_of_libraries(root)
     stems = {stem for each in wanted for stem in _LIBRARIES[each]}
     for soname, path in sorted(_libraries(stems).items()):
         name = os.path.basename(path)
@@ -100,6 +99,14 @@ def driver_parts(root: int, variables: Mapping[str, str]) -> Iterator[tuple[Part
                 break
     for path in (*_SOCKETS, *glob("/lib/firmware/nvidia/*/gsp*.bin")):
         yield Part(path, path), {}
+
+
+def _folder_of_libraries(root: int) -> str:
+    """Where the image's loader looks without being told: by kind of distribution."""
+    for triple in _TRIPLES:
+        if is_there(root, f"/usr/lib/{triple}") or is_there(root, f"/lib/{triple}"):
+            return f"/usr/lib/{triple}"
+    return "/usr/lib64" if is_there(root, "/usr/lib64") or is_there(root, "/lib64") else "/usr/lib"
 
 
 def _libraries(stems: set[str]) -> dict[str, str]:
