@@ -18,6 +18,7 @@ from bench import (
     diagnose,
     fences,
     heal,
+    images,
     launch,
     machine,
     much,
@@ -42,6 +43,7 @@ SECTIONS = (
     "placement",
     "launch",
     "containers",
+    "images",
     "commands",
     "submit",
     "squeue",
@@ -98,6 +100,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         "telemetry": telemetry,
         "diagnose": diagnose,
         "fences": fences,
+        "images": images,
     }
     return modules[section].measure(sizes)
 

@@ -57,6 +57,7 @@ class Sizes:
     service_idle: int = 100
     service_idle_s: float = 30.0
     log_mib: int = 1024
+    image_mib: int = 1000
 
 
 FULL = Sizes()
@@ -104,6 +105,7 @@ QUICK = Sizes(
     series_hours=0.2,
     series_job_hours=1.0,
     log_mib=24,
+    image_mib=10,
     gathering_s=10.0,
     report_runs=300,
 )

@@ -18,6 +18,7 @@ from bireme.images.cache.store import Cache
 from bireme.images.fetching import fetch
 from bireme.images.messages import Image, Policy, Progress, Wanted, folder_of
 from bireme.images.refusing import RefusedError
+from bireme.images.saving import Saving, save
 
 LAYERS = (
     tar_of(folder("etc"), Put("etc/os-release", b"ID=made\n"), Put("bin/old"), symlink("lib", "usr/lib")),
@@ -230,3 +231,40 @@ def test_a_cache_of_somebody_elses_is_not_used(tmp_path: Path) -> None:
     os.chown(tmp_path, 1234, 1234)
     with pytest.raises(RefusedError, match="belongs to somebody else"):
         Cache(str(tmp_path))
+
+
+@tools
+def test_what_is_saved_is_what_is_fetched(tmp_path: Path, policy: Policy) -> None:
+    image = fetched(Made(LAYERS, **RUN).to_layout(tmp_path / "image"), policy)
+    root = tmp_path / "changed"
+    shutil.copytree(image.root, root, symlinks=True)
+    (root / "proc").mkdir()
+    (root / "proc/1").write_text("mounted")
+    (root / "etc/environment").write_text("OLD=1\n")
+    (root / "added").write_text("by the job")
+    saving = Saving(root=str(root), target=str(tmp_path / "saved file.sqsh"), image=image, without=("/proc",))
+    for _ in range(2):  # and over itself
+        save(saving)
+    again = fetched(tmp_path / "saved file.sqsh", policy)
+    assert sorted(os.listdir(again.root)) == ["added", "bin", "etc", "lib", "proc"]
+    assert os.listdir(Path(again.root) / "proc") == []
+    assert (again.environment, again.workdir) == (image.environment, image.workdir)
+    assert 'exec /bin/new -x "$@"' in (Path(again.root) / "etc/rc").read_text()
+    assert sorted(each.name for each in tmp_path.glob("saved*")) == ["saved file.sqsh"]
+
+
+def test_what_cannot_be_saved_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = str(tmp_path / "none" / "x.sqsh")
+    saving = Saving(root=str(tmp_path), target=target, image=Image(root=str(tmp_path)))
+    program = "mksquashfs"
+    (tmp_path / program).write_text("#!/bin/sh\necho 'no room' >&2\nexit 1\n")
+    (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RefusedError, match="name a file in a folder that is there"):
+        save(saving)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(RefusedError, match=r"x\.sqsh could not be written: no room"):
+        save(saving)
+    (tmp_path / program).unlink()
+    with pytest.raises(RefusedError, match="install squashfs-tools on the nodes"):
+        save(saving)
