@@ -142,9 +142,7 @@ class Images:
 def _held_or_refused(outcome: Image | ImageRefused) -> Fetched | ImageRefused:
     if isinstance(outcome, ImageRefused):
         return outcome
-    return held(outcome) or ImageRefused(
-        f"{outcome.name} was evicted as soon as it was there: raise images.cache_bytes"
-    )
+    return held(outcome) or ImageRefused(f"{outcome.name} was evicted as soon as it was there: raise images.most_gib")
 
 
 def held(image: Image) -> Fetched | None:

@@ -57,7 +57,7 @@ class NodeSettings:
     """JobAcctGatherParams=OverMemoryKill: a step that a sample finds above its job's memory is ended."""
     container: Container = field(default_factory=Container)
     images: dict[str, Any] = field(default_factory=dict)
-    """What differs from the defaults of `bireme.images.messages.Policy`: the settings `images.*`."""
+    """A `bireme.images.messages.Policy`: the settings `images.*`."""
 
     @property
     def directory(self) -> Path:

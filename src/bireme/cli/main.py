@@ -50,6 +50,7 @@ _OWN_COMMANDS = {
     "plan": ("bireme.cli.simulator.replay", "plan"),
     "sim": ("bireme.cli.simulator.run", "main"),
     "whatif": ("bireme.cli.simulator.whatif", "main"),
+    "images": ("bireme.cli.images.command", "main"),
     "node": ("bireme.cli.node", "main"),
     "bundle": ("bireme.cli.bundle", "main"),
     "store": ("bireme.cli.store", "main"),
@@ -77,6 +78,7 @@ The cluster
   bireme health                is this machine fit for jobs: driver, GPUs, mounts, disk, memory ... in under 5 s
   bireme chaos                 in a rehearsal: kill, freeze, cut off, overheat ... and see whether it is healed
   bireme doctor                what this machine can enforce, and what to do about the rest
+  bireme images                your container images on this machine; pull, rm, prune
   bireme down                  stop it (jobs run on; --end-jobs ends them)
   bireme node                  on a node of a Slurm or Kubernetes cluster: tell the daemon what it does (node token)
   bireme store verify          is everything on disk what was written; bireme store recover goes on with what is left

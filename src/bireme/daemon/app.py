@@ -67,7 +67,7 @@ from bireme.daemon.router.process import RouterPlan
 from bireme.daemon.router.steward import RouterSteward
 from bireme.daemon.scaling.keeper import LoadKeeper
 from bireme.daemon.service_news import ServiceNews
-from bireme.daemon.settings import Settings, SettingsError, describe, latest_engine_if_known, remember, seal_remembered
+from bireme.daemon.settings import Settings, SettingsError, as_texts, latest_engine_if_known, remember, seal_remembered
 from bireme.daemon.telemetry.digesting import Run
 from bireme.daemon.telemetry.naming import Naming
 from bireme.daemon.telemetry.process import GathererPlan
@@ -408,7 +408,7 @@ class Daemon:
             sessions=self._sessions,
             pages=self._web,
             rules=lambda: self._settings.site_path(self._settings.diagnosis_rules, self._paths.home, "rules.d"),
-            extra_config={row.key: str(getattr(self._settings, row.name)) for row in describe()},
+            extra_config=as_texts(self._settings),
         )
 
     def _patience(self) -> Patience:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from bireme.core.state.state import State
 from bireme.daemon.configuration import Loaded
-from bireme.daemon.settings import Settings, SettingsError
+from bireme.daemon.settings import Settings, SettingsError, as_texts
+from bireme.images.policy import policy_from
 from bireme.ports import Blobs, Engine
 
 
@@ -55,7 +56,11 @@ def _embedded(fitting: Fitting) -> Engine:
         writable=settings.containers_writable == "on",
     )
     confine = fitting.loaded.confine
-    return EmbeddedEngine(fitting.home, cluster, fitting.blobs, confine=confine, containers=containers)
+    try:
+        images = policy_from(as_texts(settings), str(fitting.home))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    return EmbeddedEngine(fitting.home, cluster, fitting.blobs, confine=confine, containers=containers, images=images)
 
 
 def _slurm(fitting: Fitting) -> Engine:

@@ -129,6 +129,32 @@ class Settings:
         "Whether the images of jobs that do not say (`--container-writable`) can be written to, in memory.",
         ("on", "off"),
     )
+    images_cache: str = setting(
+        "",
+        "images.cache",
+        "The folder below which every user has one with their container images, on a disk of the machine's own "
+        "(docs/containers.md). Empty: `images` in BIREME_HOME.",
+    )
+    images_most_gib: int = setting(
+        200,
+        "images.most_gib",
+        "How much a user's images may take there, in GiB; what was used longest ago makes way, never what runs.",
+    )
+    images_largest_gib: int = setting(100, "images.largest_gib", "An image that unpacks to more GiB is refused.")
+    images_fresh_s: int = setting(
+        10, "images.fresh_s", "A tag that was looked up in its registry so many seconds ago is not looked up again."
+    )
+    images_idle_s: int = setting(30, "images.idle_s", "A registry that says nothing for so many seconds is given up.")
+    images_downloads: int = setting(4, "images.downloads", "How many layers of an image are pulled at once.")
+    images_mirrors: tuple[str, ...] = setting(
+        (),
+        "images.mirrors",
+        "Mirrors that are asked before a registry, in this order, each `registry=host:port`, as "
+        "`docker.io=mirror.example.org:5000`.",
+    )
+    images_insecure: tuple[str, ...] = setting(
+        (), "images.insecure", "Registries and mirrors, as `host:port`, that are spoken to without TLS."
+    )
     kubernetes_config: str = setting(
         "",
         "kubernetes.config",
@@ -658,6 +684,12 @@ def describe() -> Iterator[Description]:
         variable = "BIREME_" + key.upper().replace(".", "_")
         text, choices = one.metadata["description"], one.metadata["choices"]
         yield Description(one.name, key, variable, getattr(blank, one.name), choices, text)
+
+
+def as_texts(settings: Settings) -> dict[str, str]:
+    """All of them by their keys, as they are written in variables."""
+    values = {row.key: getattr(settings, row.name) for row in describe()}
+    return {key: ",".join(value) if isinstance(value, tuple) else str(value) for key, value in values.items()}
 
 
 def load(home: str, conf: str = "", environ: Mapping[str, str] | None = None, *, engine: str = "") -> Settings:

@@ -27,6 +27,7 @@ def main() -> int:
     except ValueError as error:
         _tell(ImageRefused(f"the request cannot be read: {error}"))
         return 2
+    os.environ.update(wanted.environment)  # where the user's credentials are, which proxy
     try:
         fetched = fetch(wanted, _tell)
     except RefusedError as error:

@@ -456,7 +456,7 @@ def test_what_was_used_longest_ago_makes_way_and_never_what_runs(open_registry: 
     third = pulled(images[2], policy)
     assert (Path(first.root).exists(), Path(second.root).exists(), Path(third.root).exists()) == (True, False, True)
     tight = policy_for(tmp_path, open_registry.host, most_bytes=1 << 20)
-    with pytest.raises(RefusedError, match=r"it has 1.0 MiB, and your images may take 1.0 MiB \(images.most\)"):
+    with pytest.raises(RefusedError, match=r"it has 1.0 MiB, your images may take 1.0 MiB \(images.most_gib\)"):
         pulled(images[1], tight)
     assert Path(first.root).exists(), "what runs stays"
     os.close(held)

@@ -164,7 +164,7 @@ def test_a_link_that_is_there_is_replaced_and_not_written_through(root: Path) ->
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
 def test_bombs_are_stopped(root: Path, pack: object) -> None:
     zeros = pack(tar_of(Put("zeros", bytes(20 << 20))))  # type: ignore[operator]
-    with pytest.raises(RefusedError, match=r"unpacks to more than 10 MiB: if that is meant, raise images.largest"):
+    with pytest.raises(RefusedError, match=r"unpacks to more than 10 MiB: if that is meant, raise images.largest_gib"):
         unpack(root, zeros, allowance=Allowance(10 << 20))
     assert not (root / "zeros").exists(), "it says how large it is before it is written"
     with pytest.raises(RefusedError, match="it looks like a bomb and is given up"):

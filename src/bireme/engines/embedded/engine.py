@@ -23,6 +23,7 @@ from bireme.engines.crew.engine import CrewEngine, Key, answered
 from bireme.engines.crew.link import AgentLink
 from bireme.engines.crew.payloads import PayloadWriter
 from bireme.engines.embedded.agents import AgentStarter, kills_over_memory, launch_entries, living_agents
+from bireme.images.messages import Policy
 from bireme.ports import Blobs, Capabilities, Report
 from bireme.slurm.hostlist import compress
 from bireme.slurm.variables.cluster import ClusterFacts
@@ -44,17 +45,19 @@ class EmbeddedEngine(CrewEngine):
         confine: Mapping[str, bool] | None = None,
         facts: ClusterFacts | None = None,
         containers: ContainerDefaults = DEFAULTS,
+        images: Policy | None = None,
     ) -> None:
         """`confine`: which of "memory", "cpus" and "devices" jobs are held to, where the kernel lets us.
 
-        `containers`: how those of jobs are that do not say.
+        `containers`: how those of jobs are that do not say. `images`: where theirs are kept, and how they are fetched.
         `facts`: what job variables need of gres.conf; worked out from `config` alone when not given.
         """
         super().__init__(config, PayloadWriter(home, config, blobs, facts, containers=containers))
         self._home = home
         self._capabilities = Capabilities(past=self, confinement=self, agents=self, environments=self)
         self._confine = dict(confine or {})
-        self._starter = AgentStarter(home, launch_entries(config, self._confine))
+        self._images = images or Policy(cache=str(home / "images"))
+        self._starter = AgentStarter(home, launch_entries(config, self._confine, self._images))
         self._links: dict[str, AgentLink] = {}
         self.isolation: dict[str, dict[str, str]] = {}
         """Per node, what its agent could and could not set up: for `bireme doctor`."""
@@ -118,7 +121,7 @@ class EmbeddedEngine(CrewEngine):
         """
         before = {node.name for node in self._config.nodes}
         self._config = config
-        self._starter.entries = launch_entries(config, self._confine)
+        self._starter.entries = launch_entries(config, self._confine, self._images)
         self._payloads.reconfigure(config, facts)
         for node in config.nodes:
             if node.name not in self._links:

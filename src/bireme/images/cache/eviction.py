@@ -38,7 +38,7 @@ def make_room(cache: Cache, policy: Policy, need: int, *, what: str) -> None:
     """`need`: bytes that are to come. `what`: for whom, in words. Raises RefusedError."""
     if need > policy.most_bytes:
         most = shown(policy.most_bytes)
-        raise RefusedError(f"{what} does not fit: it has {shown(need)}, and your images may take {most} (images.most)")
+        raise RefusedError(f"{what} does not fit: it has {shown(need)}, your images may take {most} (images.most_gib)")
     with cache.only():
         sweep(cache)
         there = items(cache)
@@ -50,8 +50,8 @@ def make_room(cache: Cache, policy: Policy, need: int, *, what: str) -> None:
                 held -= item.size
         if held + need > policy.most_bytes:
             raise RefusedError(
-                f"{what} does not fit: your images may take {shown(policy.most_bytes)} (images.most), {shown(held)} "
-                "are of images that run or are fetched; wait for their jobs, or have that raised"
+                f"{what} does not fit: your images may take {shown(policy.most_bytes)} (images.most_gib), "
+                f"{shown(held)} are of images that run or are fetched; wait for their jobs, or have that raised"
             )
         if (free := free_bytes(cache.folder)) < need:
             raise RefusedError(

@@ -34,7 +34,7 @@ class Allowance:
             raise RefusedError(f"the image has more than {self.most_entries} files: it looks like a bomb")
         if self.bytes_used > self.most_bytes:
             raise RefusedError(
-                f"the image unpacks to more than {shown(self.most_bytes)}: if that is meant, raise images.largest"
+                f"the image unpacks to more than {shown(self.most_bytes)}: if that is meant, raise images.largest_gib"
             )
 
     def check_ratio(self, came: int, came_out: int) -> None:

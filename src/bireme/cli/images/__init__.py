@@ -1,0 +1,1 @@
+"""`bireme images`: a user's container images on this machine."""
