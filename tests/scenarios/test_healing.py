@@ -23,7 +23,7 @@ from bireme.core.model.jobs import Ending, Finished, Job
 from bireme.core.model.refusals import Caller, Refusal
 from bireme.core.reservations.orders import ReservationOrder, create_reservation
 from bireme.core.why.healed import explain_healed
-from bireme.testing.scenario import Scenario
+from bireme.testing.scenario import Scenario, caller_named
 
 ROOT = Caller(0, 0, "root", admin=True)
 
@@ -538,3 +538,21 @@ def test_a_node_that_was_lost_may_be_had_again_when_it_is_back_and_one_that_othe
     world.record([e.NodeUpdated("n1", 0, drained=False, note="")])
     world.settle()
     assert excluded(world) == (), "an operator says that it is well"
+
+
+def test_the_owner_of_a_job_refuses_its_restart_and_only_the_start_that_it_brought_is_taken_back() -> None:
+    world = world_with("3x1:h100", "suggest")
+    train(world)
+    fails(world)
+    with pytest.raises(Refusal):
+        healings.refuse(world.state, caller_named("bob"), 1)
+    world.record(healings.refuse(world.state, caller_named("alice"), 1))
+    assert acts(world) == {"restart-job 1": "refused"}
+    world = world_with("4x1:h100")
+    train(world)
+    for cause in ("gpu_fell_off_bus", "nccl_timeout"):
+        fails(world, cause=cause)
+    with pytest.raises(Refusal) as refused:
+        healings.undo(world.state, ROOT, 1)
+    assert "healing 2 brought the job back since" in refused.value.hint
+    world.record(healings.undo(world.state, ROOT, 2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bireme.core.faults.healings import requests
@@ -16,17 +18,17 @@ from bireme.testing.scenario import Scenario
 
 ROOT = Caller(0, 0, "root", admin=True)
 ALICE = Caller(1000, 1000, "alice")
-TELL = Proposal(
-    act=HealingAct.TELL,
+DRAIN = Proposal(
+    act=HealingAct.FENCE_NODE,
     place=Place(node="n1"),
-    title="tell the owner",
-    reason="out of GPU memory",
+    title="drain n1",
+    reason="a disk is broken",
     findings=(1,),
     undo="nothing to take back",
 )
 
 
-def decided(world: Scenario, mode: HealingMode, proposal: Proposal = TELL, withheld: str = "") -> None:
+def decided(world: Scenario, mode: HealingMode, proposal: Proposal = DRAIN, withheld: str = "") -> None:
     world.record([e.HealingPolicySet(HealingPolicy(mode=mode))])
     world.record(list(proposed(world.state, proposal, withheld)))
 
@@ -42,8 +44,15 @@ def test_the_mode_says_what_becomes_of_a_decision(mode: str, phase: str) -> None
     world = Scenario("2x8:h100")
     decided(world, HealingMode(mode))
     assert stood(world) == [phase]
-    assert [each.id for each in to_do(world.state, [HealingAct.TELL])] == ([1] if phase == "approved" else [])
+    assert [each.id for each in to_do(world.state, [HealingAct.FENCE_NODE])] == ([1] if phase == "approved" else [])
     assert world.replayed().shelves == world.state.shelves
+
+
+@pytest.mark.parametrize("mode", list(HealingMode))
+def test_nobody_has_to_approve_that_nothing_is_done(mode: HealingMode) -> None:
+    world = Scenario("2x8:h100")
+    decided(world, mode, replace(DRAIN, act=HealingAct.TELL))
+    assert stood(world) == ["approved"]
 
 
 def test_what_is_withheld_is_suggested_also_where_bireme_may_act() -> None:
@@ -65,7 +74,7 @@ def test_what_was_refused_is_not_suggested_again_for_the_same_findings() -> None
     world.record(requests.refuse(world.state, ROOT, 1, "we know"))
     decided(world, HealingMode.SUGGEST)
     assert list(HEALINGS.of(world.state)) == [1]
-    world.record(list(proposed(world.state, Proposal(**{**as_fields(TELL), "findings": (1, 2)}))))
+    world.record(list(proposed(world.state, Proposal(**{**as_fields(DRAIN), "findings": (1, 2)}))))
     assert stood(world, 2) == ["suggested"], "something new was found"
 
 
@@ -82,7 +91,7 @@ def test_approved_done_and_undone_by_who_may_and_each_step_is_kept() -> None:
     for ask in (requests.undo, requests.approve, requests.refuse):
         with pytest.raises(Refusal) as refused:
             ask(world.state, ROOT, 1)
-        assert "healing 1 (tell the owner) is undone by root" in refused.value.hint
+        assert "healing 1 (drain n1) is undone by root" in refused.value.hint
     with pytest.raises(Refusal) as refused:
         requests.undo(world.state, ROOT, 9)
     assert refused.value.hint == "there is no healing 9: `bireme healings` lists them"
@@ -92,7 +101,7 @@ def test_only_so_many_that_are_over_are_kept_at_hand(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("bireme.core.faults.healings.kind.MOST_OVER", 2)
     world = Scenario("2x8:h100")
     for number in range(1, 6):
-        decided(world, HealingMode.SUGGEST, Proposal(**{**as_fields(TELL), "findings": (number,)}))
+        decided(world, HealingMode.SUGGEST, Proposal(**{**as_fields(DRAIN), "findings": (number,)}))
         world.record(requests.refuse(world.state, ROOT, number))
     assert list(HEALINGS.of(world.state)) == [4, 5]
     assert HEALINGS.of(world.state)[5].phase is HealingLife.REFUSED

@@ -35,10 +35,10 @@ _MODES = {
 _DESCRIPTION = """\
 What Bireme decided about findings, newest first, and what became of it.
 
-  --all                     also what is over: refused, failed, undone, lapsed
+  --all                     also what is over: of jobs that are, refused, failed, undone, lapsed
   show N                    one of them: evidence, and who did what when
   approve N [--why TEXT]    have a suggestion carried out (operators)
-  refuse N [--why TEXT]     not this, and not again for the same findings (operators)
+  refuse N [--why TEXT]     not this, and not again for the same findings (operators; owners of the job)
   undo N [--why TEXT]       take back what was done (operators)
   fence WHERE --reason TEXT take nodes (n1, n[1-4]) or a GPU of each (n1:gpu2) out of service;
                             --last-too: also the last ones of a partition

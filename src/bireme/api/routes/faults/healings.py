@@ -20,7 +20,8 @@ from bireme.core.faults.fences.shelves import FENCES
 from bireme.core.faults.healings import requests
 from bireme.core.faults.healings.shelves import HEALINGS, policy_of
 from bireme.core.model import events as e
-from bireme.core.model.healing.healings import Healing, HealingLife
+from bireme.core.model.healing.healings import Healing, HealingAct, HealingLife
+from bireme.core.model.jobs import Finished
 from bireme.core.model.refusals import Caller, Refusal, Why
 
 routes = Routes("healings")
@@ -39,7 +40,10 @@ def counted(api: Context, request: Request) -> dict[str, int]:
     }
 
 
-@routes.get("/v1/healings", all="1: those that are over too (refused, failed, undone, lapsed), the latest thousand.")
+@routes.get(
+    "/v1/healings",
+    all="1: those that are over too (of jobs that are, refused, failed, undone, lapsed), the latest thousand.",
+)
 async def list_healings(api: Context, request: Request) -> Response:
     """What was decided about findings, newest first: observed, suggested, being done, done; and what is fenced.
 
@@ -48,9 +52,8 @@ async def list_healings(api: Context, request: Request) -> Response:
     """
     caller, state = api.caller(request), api.cluster.state
     everything = request.query_params.get("all", "") in ("1", "true", "yes")
-    seen = [
-        each for each in HEALINGS.of(state).values() if (everything or each.phase.stands) and _sees(api, caller, each)
-    ]
+    shown = (each for each in HEALINGS.of(state).values() if everything or _stands(api, each))
+    seen = [each for each in shown if _sees(api, caller, each)]
     policy = policy_of(state)
     fences = FENCES.of(state).values() if not api.viewer(caller).hidden("nodes") else ()
     return answer(
@@ -122,6 +125,16 @@ async def _answered(api: Context, request: Request, ask: requests.Ask) -> Respon
     why = _text(await api.body(request), "why")
     await api.cluster.do(api.cause(request), lambda state, _: ask(state, caller, number, why), own=True)
     return await show_healing(api, request)
+
+
+def _stands(api: Context, healing: Healing) -> bool:
+    """Whether something may still become of it. What was done about a job is over with the start that it brought."""
+    place = healing.proposal.place
+    if healing.phase is not HealingLife.DONE or not place.job_id:
+        return healing.phase.stands
+    job = api.cluster.state.jobs.get(place.job_id)
+    goes_on = job is not None and not isinstance(job.phase, Finished)
+    return goes_on and healing.proposal.act is HealingAct.RESTART_JOB
 
 
 def _sees(api: Context, caller: Caller, healing: Healing) -> bool:

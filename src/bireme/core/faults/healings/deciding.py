@@ -7,14 +7,20 @@ from collections.abc import Iterator
 from bireme.core.faults.healings.shelves import is_new, policy_of, proposed_so_far
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Place
-from bireme.core.model.healing.healings import HealingLife, Proposal
+from bireme.core.model.healing.healings import HealingAct, HealingLife, Proposal
 from bireme.core.model.healing.policy import HealingMode
 from bireme.core.state.state import State
+
+_WITHOUT_EFFECT = (HealingAct.STOP_JOB, HealingAct.TELL)
+"""Nobody has to approve that nothing is done."""
 
 
 def proposed(state: State, proposal: Proposal, withheld: str = "") -> Iterator[e.HealingProposed]:
     """The event, unless the same was decided already. `withheld`: why Bireme may not do it by itself in any mode."""
     if not is_new(state, proposal):
+        return
+    if proposal.act in _WITHOUT_EFFECT:
+        yield e.HealingProposed(proposed_so_far(state) + 1, proposal, HealingLife.APPROVED, "nothing is done")
         return
     mode = policy_of(state).mode_in(partitions_of(state, proposal.place))
     if mode is HealingMode.OBSERVE:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from bireme.core.faults.healings.shelves import HEALINGS, proposed_so_far
 from bireme.core.model import events as e
+from bireme.core.model.finding.findings import Place
 from bireme.core.model.healing.healings import Healing, HealingAct, HealingLife
 from bireme.core.model.jobs import Finished
 from bireme.core.model.refusals import Caller, Refusal, Why
@@ -39,8 +40,11 @@ def approve(state: State, caller: Caller, number: int, why: str = "") -> list[e.
 
 
 def refuse(state: State, caller: Caller, number: int, why: str = "") -> list[e.Event]:
-    """It is not suggested again for the same findings."""
-    healing = _for_operators(state, caller, number)
+    """It is not suggested again for the same findings. Whose job it is about says no to it as well."""
+    healing = found(state, number)
+    job = state.jobs.get(healing.proposal.place.job_id)
+    if not caller.admin and (job is None or not caller.may_change(job.spec.owner.uid)):
+        raise Refusal(Why.ACCESS_DENIED)
     if healing.phase not in _OPEN:
         undo = f"; `bireme healings undo {number}` takes it back" if healing.phase is HealingLife.DONE else ""
         raise _refusal(f"{_as_it_is(healing)}: only what is suggested or observed can be refused{undo}")
@@ -53,12 +57,27 @@ def undo(state: State, caller: Caller, number: int, why: str = "") -> list[e.Eve
     if healing.phase is not HealingLife.DONE:
         raise _refusal(f"{_as_it_is(healing)}: only what was done can be undone")
     if healing.proposal.act is HealingAct.RESTART_JOB:
-        job = state.jobs.get(healing.proposal.place.job_id)
-        if job is None or isinstance(job.phase, Finished):
-            raise _refusal(f"{_as_it_is(healing)}, and the job that it brought back is over: nothing can be taken back")
+        _check_restart(state, healing)
     if not healing.proposal.undo:
         raise _refusal(f"healing {number} ({healing.proposal.title}) cannot be taken back")
     return [e.HealingUndone(number, why or "taken back", caller.user)]
+
+
+def _check_restart(state: State, healing: Healing) -> None:
+    """Only the start that it brought back can be taken back."""
+    place = healing.proposal.place
+    job = state.jobs.get(place.job_id)
+    if job is None or isinstance(job.phase, Finished):
+        raise _refusal(f"{_as_it_is(healing)}, and the job that it brought back is over: nothing can be taken back")
+    later = [each.id for each in HEALINGS.of(state).values() if _brought_later(each, place)]
+    if later:
+        raise _refusal(f"{_as_it_is(healing)}, and that start is over: healing {max(later)} brought the job back since")
+
+
+def _brought_later(other: Healing, place: Place) -> bool:
+    proposal = other.proposal
+    same_job = proposal.act is HealingAct.RESTART_JOB and proposal.place.job_id == place.job_id
+    return same_job and proposal.place.generation > place.generation and other.phase is HealingLife.DONE
 
 
 def _for_operators(state: State, caller: Caller, number: int) -> Healing:
