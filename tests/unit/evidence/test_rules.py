@@ -10,6 +10,8 @@ import pytest
 
 from bireme.core.diagnosis.judging import judge
 from bireme.core.diagnosis.model import SIGNS, Line, Rule
+from bireme.core.faults import detection
+from bireme.core.faults.detection import node_checks, xids
 from bireme.evidence.patterns import is_slow
 from bireme.evidence.rulebook import MOST_RULES, Loaded, load, problems_of
 
@@ -49,7 +51,8 @@ def test_no_pattern_is_catastrophic(rule: Rule) -> None:
 
 def test_every_cause_can_be_told_and_is_acted_on() -> None:
     told = {rule.cause for rule in LOADED.rules.values() if rule.role not in SIGNS}
-    assert LOADED.causes.keys() - told == {"unknown"}
+    of_detectors = {cause.id for cause in LOADED.causes.values() if cause.family == "detected"}
+    assert LOADED.causes.keys() - told == {"unknown", *of_detectors}
     assert all(cause.actions and cause.title for cause in LOADED.causes.values())
 
 
@@ -157,3 +160,13 @@ def test_a_sites_cause_replaces_ours_with_other_actions(tmp_path: Path) -> None:
     loaded: Loaded = load(tmp_path)
     answer = judge(loaded.book().clues(Line(text="OSError: [Errno 122] Disk quota exceeded")), loaded.causes)
     assert answer.actions == ("myquota",)
+
+
+def test_every_cause_that_a_detector_names_is_published() -> None:
+    """In their source a cause is a keyword, a value of a table, or the argument after a gravity."""
+    folder = Path(detection.__file__).parent
+    text = "".join(path.read_text() for path in folder.glob("*.py"))
+    named = {*re.findall(r'cause="(\w+)"', text), *re.findall(r'Gravity\.\w+, "(\w+)"', text)}
+    named |= {*xids._CAUSES.values(), *node_checks._CAUSES.values()}
+    assert len(named) > 12
+    assert named <= LOADED.causes.keys()

@@ -6,6 +6,7 @@ before anything is printed. Invariant: an answer that explains nothing is an ans
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import stat
@@ -52,6 +53,8 @@ def main(argv: list[str]) -> int:
 
 def _main(argv: list[str]) -> int:
     given = _parser().parse_args(argv)
+    if given.causes:
+        return _list_causes(given)
     if bool(given.job) == bool(given.file or given.kernel):
         raise CommandFailure(
             "give a job or files, not both"
@@ -68,6 +71,20 @@ def _main(argv: list[str]) -> int:
     else:
         said = text_of(visible_values(answer), make_stamp("", 0.0))
         print("\n".join([*([case.heading, ""] if case.heading else []), *said]))
+    return 0
+
+
+def _list_causes(given: argparse.Namespace) -> int:
+    """The published list, with a site's own."""
+    causes = sorted(load(_rules_folder(given.rules, "")).causes.values(), key=lambda each: each.id)
+    if given.json:
+        told = [
+            {"cause": each.id, "title": each.title, "who": each.who, "actions": list(each.actions)} for each in causes
+        ]
+        print(json.dumps(told, indent=2))
+        return 0
+    width = max(len(each.id) for each in causes)
+    print("\n".join(f"{each.id:<{width}}  {each.who:<8}  {each.title}" for each in causes))
     return 0
 
 
@@ -112,6 +129,7 @@ def _parser() -> Arguments:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.add_argument("--rules", metavar="FOLDER", help="your own rules (*.toml)")
+    parser.add_argument("--causes", action="store_true", help="list all causes that there are, and who acts on each")
     parser.add_argument(
         "--stacks", action="store_true", help="of a running job: where its Python threads stand (py-spy)"
     )

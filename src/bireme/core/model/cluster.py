@@ -122,6 +122,12 @@ class Topology:
     blocks: tuple[Block, ...] = ()
     block_sizes: tuple[int, ...] = ()
 
+    @property
+    def leaves(self) -> dict[str, tuple[str, ...]]:
+        """By name, the nodes right under each switch, or in each block."""
+        switches = {each.name: each.nodes for each in self.switches if each.nodes}
+        return switches | {each.name: each.nodes for each in self.blocks}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrioritySettings:

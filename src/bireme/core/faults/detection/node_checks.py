@@ -30,13 +30,14 @@ class Checked:
     advice: str
 
 
-def judge(node: str, checks: Iterable[Checked], now: float) -> list[o.Observation]:
-    """What fails is seen, what passes is gone: also what lasts by itself."""
+def judge(node: str, checks: Iterable[Checked], now: float, sharers: int = 1) -> list[o.Observation]:
+    """What fails is seen, what passes is gone: also what lasts by itself. `sharers`: so many nodes are on the machine,
+    and this is one of them: what fails there is one finding, and takes none of them out of service."""
     found: list[o.Observation] = []
     for check in checks:
         detector = f"{DETECTOR}.{check.name.replace(' ', '_')}"
         if check.status == "FAIL":
-            found.append(o.TroubleSeen(_trouble(detector, node, check, now), now))
+            found.append(o.TroubleSeen(_trouble(detector, node, check, now, sharers), now))
         else:
             place, why = Place(node=node), f"the check passes: {check.why}"
             found.append(o.TroubleGone(detector=detector, place=place, at=now, why=why, mended=True))
@@ -52,13 +53,14 @@ _CAUSES = {
 }
 
 
-def _trouble(detector: str, node: str, check: Checked, now: float) -> Trouble:
+def _trouble(detector: str, node: str, check: Checked, now: float, sharers: int) -> Trouble:
+    where = f" on the machine of all {sharers} nodes" if sharers > 1 else ""
     return Trouble(
         detector=detector,
         place=Place(node=node),
-        gravity=Gravity.BROKEN,
+        gravity=Gravity.DEGRADED if where else Gravity.BROKEN,
         cause=_CAUSES.get(check.name.partition(" ")[0], "node_check"),
-        title=f"Check {check.name} fails: {check.why}",
+        title=f"Check {check.name} fails{where}: {check.why}",
         since=now,
         quotes=(Quote(text=f"FAIL {check.name}: {check.why}", source="check", at=now, node=node),),
         remedy=check.advice[:1].upper() + check.advice[1:],

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bireme.core.faults.detection import switches
 from bireme.core.faults.fences.places import gpus_of, numbers_at, with_both_names
+from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.faults.healings.shelves import policy_of
 from bireme.core.model.finding.findings import Finding, FindingLife, Gravity, Place, Trouble
 from bireme.core.model.healing.healings import HealingAct, Proposal
@@ -74,6 +76,15 @@ def fence_node(node: Node, reason: str, findings: tuple[Finding, ...] = (), by: 
         undo=f"the node takes jobs again, as by scontrol update nodename={node.name} state=resume",
         by=by,
     )
+
+
+def switch_at_fault(state: State, node: str) -> str:
+    """Why a node is not fenced by itself where the switch above it is what is wrong; empty: none is."""
+    for name, nodes in state.config.topology.leaves.items():
+        found = FINDINGS.of(state).get(f"{switches.DETECTOR} {Place(switch=name).key}")
+        if node in nodes and found is not None and found.phase is FindingLife.OPEN:
+            return f"{found.trouble.title} (finding {found.id})"
+    return ""
 
 
 def why_text(proposal: Proposal) -> str:

@@ -14,7 +14,15 @@ from dataclasses import replace
 from operator import attrgetter
 
 from bireme.core.faults.fences.breaker import Tally
-from bireme.core.faults.fences.judging import FENCING, clusters_of, concerns_the_pool, proposal_for, stands_on, why_text
+from bireme.core.faults.fences.judging import (
+    FENCING,
+    clusters_of,
+    concerns_the_pool,
+    proposal_for,
+    stands_on,
+    switch_at_fault,
+    why_text,
+)
 from bireme.core.faults.fences.places import numbers_at, with_both_names
 from bireme.core.faults.fences.shelves import FENCES, LEAVING, LEAVING_BY, NEWS, STALE, fences_on, of_healing
 from bireme.core.faults.findings.shelves import FINDINGS
@@ -97,7 +105,7 @@ def _not_found(state: State, event: e.FindingClosed | e.FindingDismissed, at: fl
     if event.key in NEWS.of(state):
         NEWS.drop(state, event.key)
     place = event.key.split(" ", 1)[-1]
-    if place.startswith("job "):
+    if place.startswith(("job ", "switch ")):
         return
     node, _, gpu = place.partition(":")
     number = int(gpu[3:]) if gpu.startswith("gpu") and gpu[3:].isdigit() else None
@@ -204,7 +212,8 @@ def _decide(state: State, node: Node, finding: Finding, tally: Tally) -> Iterato
     shut = set(node.shut_gpus)
     gpus = _open_gpus(node) if whole else len(set(numbers_at(node.config, proposal.place)) - shut)
     unknown = whole and finding.trouble.place.node != finding.trouble.place.key and "as configured" in proposal.reason
-    withheld = "nobody knows which GPU it is" if unknown else tally.objects(state, node, gpus, whole=whole)
+    withheld = "nobody knows which GPU it is" if unknown else switch_at_fault(state, node.name)
+    withheld = withheld or tally.objects(state, node, gpus, whole=whole)
     for event in proposed(state, proposal, withheld):
         yield event
         if event.phase is HealingLife.APPROVED:

@@ -85,6 +85,8 @@ def _is_there(state: State, trouble: Trouble) -> bool:
     place = trouble.place
     if place.job_id:
         return state.holds(place.job_id, place.generation)
+    if place.switch:
+        return place.switch in state.config.topology.leaves
     return place.node in state.nodes
 
 

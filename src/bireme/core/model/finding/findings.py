@@ -31,7 +31,7 @@ _RANKS = {Gravity.NOTE: 0, Gravity.DEGRADED: 1, Gravity.BROKEN: 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What a finding is about: a GPU of a node, a node, or a job, or one task of it. The narrowest that is known."""
+    """What a finding is about: a GPU of a node, a node, a switch, a job, or one task of it. The narrowest known."""
 
     node: str = ""
     gpu: int | None = None
@@ -42,10 +42,15 @@ class Place:
     generation: int = 0
     rank: int | None = None
     """Of a task of the job: its number among all tasks of its step."""
+    switch: str = ""
+    """A switch, or a block, by its name in the topology."""
 
     @property
     def key(self) -> str:
-        """`node3`, `node3:gpu2`, `job 42.1`, `job 42.1 rank 3`. A GPU without a number goes by its UUID."""
+        """`node3`, `node3:gpu2`, `job 42.1`, `job 42.1 rank 3`, `switch leaf1`. A GPU without a number goes by its
+        UUID."""
+        if self.switch:
+            return f"switch {self.switch}"
         if self.job_id:
             rank = "" if self.rank is None else f" rank {self.rank}"
             return f"job {self.job_id}.{self.generation}{rank}"
@@ -73,7 +78,7 @@ class Trouble:
     place: Place
     gravity: Gravity
     cause: str
-    """An id of the published list of causes (`bireme diagnose --rules`)."""
+    """An id of the published list of causes (`bireme diagnose --causes`)."""
     title: str
     """A line for people: `GPU 2 fell off the bus (Xid 79)`."""
     since: float

@@ -111,7 +111,7 @@ class CheckingKeeper:
             await asyncio.sleep(self._every_s() or 60.0)
 
     async def check(self) -> None:
-        """Of this machine, once; what it finds is said of every node that is here."""
+        """Of this machine, once. Where several nodes are on it (a rehearsal), what it finds is said of the first."""
         words = (sys.executable, "-m", "bireme", "health", "--json", "--gpus", str(self._gpus()))
         code, output = await _run(words, {**os.environ, "BIREME_HOME": self._home}, _HEALTH_LIMIT_S)
         try:
@@ -126,8 +126,9 @@ class CheckingKeeper:
             )
             return
         now = self._cluster.clock.now()
-        for node in tuple(self._cluster.state.nodes):
-            self._report(node_checks.judge(node, told, now))
+        nodes = tuple(self._cluster.state.nodes)
+        for node in nodes[:1]:
+            self._report(node_checks.judge(node, told, now, len(nodes)))
 
     def _gpus(self) -> int:
         """So many there should be; 0: nobody can tell. GPUs of a rehearsal have no files, and nodes that share a

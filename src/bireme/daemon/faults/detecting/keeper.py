@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from bireme.core.faults.detection import gauges, hang, kernel_lines, lemon, straggler, xids
+from bireme.core.faults.detection import gauges, hang, kernel_lines, lemon, straggler, switches, xids
 from bireme.core.faults.detection.hang import Pulse
 from bireme.core.faults.detection.kernel_lines import Heard
 from bireme.core.faults.detection.lemon import End
@@ -195,6 +195,7 @@ class DetectingKeeper:
             if no % _BREATH == 0:
                 await asyncio.sleep(0)
         self._forget({one.start for one in running})
+        found += switches.judge(state.config.topology, FINDINGS.of(state).values(), self._thresholds(), now)
         found += await self._of_ends(now)
         self._report(found)
         self._report(await self._losses.look(self._thresholds(), now))

@@ -65,3 +65,16 @@ def test_nodes_by_their_state(states: str, nodes: list[str]) -> None:
     world.node("n4", "DRAIN")
     world.lose("n5")
     assert wanted(world.state, states) == nodes
+
+
+def test_what_fails_on_the_machine_of_a_rehearsal_is_one_finding_and_fences_nothing() -> None:
+    world = Scenario("4x8")
+    world.healing_policy()
+    report(world, judge("n1", [FAILED], 1.0, sharers=4))
+    (gravity,) = world.findings().values()
+    assert gravity == "degraded"
+    world.settle()
+    assert world.fences() == {}
+    (seen,) = judge("n1", [FAILED], 1.0, sharers=4)
+    assert isinstance(seen, o.TroubleSeen)
+    assert "fails on the machine of all 4 nodes" in seen.trouble.title
