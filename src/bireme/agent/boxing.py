@@ -36,6 +36,7 @@ from bireme.agent.system.identity import Identity
 from bireme.agent.system.loop import READ
 from bireme.agent.system.reaper import ReapedChild
 from bireme.images.messages import Image, ImageRefused, Progress
+from bireme.images.unpacking.bounds import shown
 
 _FIRST_FD = 20
 """Where a task has the descriptors of its box until it has entered."""
@@ -206,6 +207,7 @@ class _Making:
     made: Callable[[_Making, OpenBox | str], None]
     waits: list[Wait] = field(default_factory=list)
     _told: bool = False
+    _quarters: int = 0
     _over: bool = False
     _fetched: Fetched | None = None
     _channel: socket.socket | None = None
@@ -234,9 +236,14 @@ class _Making:
             self._stop()
 
     def _heard(self, progress: Progress) -> None:
+        """Its beginning is told, and every quarter of a long pull."""
         if not self._told and progress.doing != "waiting":
             self._told = True
             self._say(f"importing docker image: {self.order.image}")
+        quarter = 4 * progress.done // progress.of if progress.doing == "pulling" and progress.of else 0
+        if self._quarters < quarter < 4:
+            self._quarters = quarter
+            self._say(f"importing docker image: {25 * quarter}% of {shown(progress.of)}")
 
     def _say(self, text: str) -> None:
         for wait in self.waits:
@@ -249,6 +256,8 @@ class _Making:
             return
         if self._told:
             self._say(f"imported docker image: {self.order.image}")
+        if outcome.image.notice:
+            self._say(outcome.image.notice)
         self._fetched = outcome
         try:
             self._build(outcome)

@@ -1,0 +1,156 @@
+"""Images from a registry with a password, through the whole house: pulled once as the user, refused in a sentence."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pwd
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.integration.test_virtual_nodes import user_namespaces_work
+from tests.support import registry as registries
+from tests.support.cluster import Cluster, virtual_nodes
+from tests.support.images import Made, Put, busybox_layer, tar_of
+from tests.support.registry import PASSWORD, USER, BadProxy, Registry, bad_proxy, registry
+
+pytestmark = [
+    pytest.mark.skipif(bool(registries.missing()), reason=registries.missing()),
+    pytest.mark.skipif(not user_namespaces_work(), reason="this kernel gives users no user namespaces"),
+]
+NAME = "team/tools"
+
+
+@dataclass(frozen=True)
+class Site:
+    cluster: Cluster
+    proxy: BadProxy
+    behind: Registry
+    user: str | None
+    home: Path
+
+    @property
+    def image(self) -> str:
+        return f"{self.proxy.host}#{NAME}"
+
+    def put(self, tag: str) -> Made:
+        made = Made(
+            [busybox_layer(), tar_of(Put("made-by", f"{tag} {os.urandom(8).hex()}\n".encode()))], Env=["KIND=made"]
+        )
+        made.push(self.behind.host, NAME, tag, self.behind.authorization)
+        return made
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        done = self.cluster.run(*words, user=self.user, cwd=self.home, env={"HOME": str(self.home)}, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    user = "nobody" if os.geteuid() == 0 else None
+    with (
+        registry(tmp_path_factory.mktemp("registry"), password=True) as behind,
+        bad_proxy(behind.host) as proxy,
+    ):
+        cluster = Cluster(virtual_nodes(2, 0, cpus=8), for_everyone=True)
+        cluster.variables |= {"BIREME_IMAGES_INSECURE": proxy.host, "BIREME_IMAGES_FRESH_S": "0"}
+        home = cluster.folder / "home"
+        (home / ".config/enroot").mkdir(parents=True)
+        line = f"machine {proxy.host} login {USER} password {PASSWORD}\n"
+        (home / ".config/enroot/.credentials").write_text(line)
+        (home / ".config/enroot/.credentials").chmod(0o600)
+        if user is not None:
+            for path in (home, *home.rglob("*")):
+                os.chown(path, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
+        with cluster.running():
+            yield Site(cluster, proxy, behind, user, home)
+
+
+def test_tasks_of_two_nodes_pull_once_with_their_users_password(site: Site) -> None:
+    made = site.put("1")
+    words = ("srun", "-N2", "-n8", f"--container-image={site.image}:1", "sh", "-c", "cat /made-by; echo $KIND")
+    code, out, err = site.run(*words)
+    assert code == 0, err
+    assert out.count("made\n") == 8
+    assert "imported docker image" in err
+    layers = [layer["digest"] for layer in json.loads(made.manifest)["layers"]]
+    assert {site.proxy.asked[f"/v2/{NAME}/blobs/{each}"] for each in layers} == {1}
+    there = json.loads(site.run("bireme", "images", "--json")[1])
+    assert [each["names"] for each in there["images"]] == [[f"{site.proxy.host}/{NAME}:1"]]
+    folder = Path(there["folder"])
+    uid = pwd.getpwnam(site.user).pw_uid if site.user else os.getuid()
+    assert (folder.name, folder.stat().st_uid, folder.stat().st_mode & 0o777) == (str(uid), uid, 0o700)
+
+
+def test_what_runs_is_not_evicted(site: Site) -> None:
+    site.put("2")
+    script = "#!/bin/sh\ntouch started; while [ ! -e go ]; do sleep 0.05; done; cat /made-by\n"
+    (site.home / "job.sh").write_text(script)
+    places = (f"--container-mounts={site.home}:{site.home}", f"--container-workdir={site.home}")
+    words = ("--parsable", "-o", "out", f"--container-image={site.image}:2", *places)
+    code, job, err = site.run("sbatch", *words, "job.sh")
+    assert code == 0, err
+    site.cluster.until(lambda: (site.home / "started").exists())
+    told = site.run("bireme", "images", "rm", f"{site.image}:2")
+    assert told[0] == 1
+    assert "stays: something runs in it" in told[2]
+    (site.home / "go").touch()
+    assert site.cluster.wait(job.strip())["state"] == "COMPLETED"
+    assert (site.home / "out").read_text().splitlines()[-1].startswith("2 ")
+    site.cluster.until(lambda: site.run("bireme", "images", "rm", f"{site.image}:2")[0] == 0)
+
+
+@pytest.mark.parametrize(
+    ("image", "sentence"),
+    [
+        ("{host}#team/none", "the image is not there; is name and tag spelled right"),
+        ("bob@{host}#team/tools:other", "needs a password of bob: put `machine"),
+        ("./nothing.sqsh", "nothing.sqsh is not there: an image that is a path is looked for on the node"),
+        ("{host}#Team/tools", "names of images are lower case: team/tools"),
+    ],
+)
+def test_what_cannot_be_had_fails_the_step_in_a_sentence(site: Site, image: str, sentence: str) -> None:
+    code, out, err = site.run("srun", f"--container-image={image.format(host=site.proxy.host)}", "true")
+    assert code == 1
+    assert out == ""
+    assert sentence in err
+    assert PASSWORD not in err
+
+
+def test_a_long_pull_is_told_by_quarters_and_a_registry_that_is_away_by_a_notice(site: Site) -> None:
+    """What comes slowly comes in pieces, so that each quarter is seen."""
+    slow = Put("ballast", os.urandom(8 << 20))
+    made = Made([busybox_layer(), tar_of(slow)], "")
+    made.push(site.behind.host, NAME, "slow", site.behind.authorization)
+
+    def in_pieces(handler: registries._Handler, answer: http.client.HTTPResponse) -> bool:
+        if "/blobs/" not in handler.path:
+            return False
+        handler.head(answer)
+        while piece := answer.read(1 << 20):
+            handler.wfile.write(piece)
+            handler.wfile.flush()
+            site.proxy.over.wait(0.25)
+        return True
+
+    site.proxy.spoil = in_pieces
+    words = ("srun", f"--container-image={site.image}:slow", "true")
+    code, _, err = site.run(*words)
+    assert code == 0, err
+    assert "importing docker image: 50% of " in err
+
+    def away(handler: registries._Handler, answer: http.client.HTTPResponse) -> bool:
+        handler.send_response_only(503)
+        handler.end_headers()
+        return True
+
+    site.proxy.spoil = away
+    try:
+        code, _, err = site.run(*words)
+    finally:
+        site.proxy.spoil = lambda *_: False
+    assert code == 0, err
+    assert f"{site.proxy.host}/{NAME}:slow is run as it was on " in err
