@@ -375,6 +375,18 @@ def test_a_gang_is_started_again_without_the_gpu_that_holds_it_up_when_that_is_w
     assert acts(world) == {"restart-job 1": "done"}
 
 
+def test_one_that_was_started_again_as_often_as_it_may_is_not_ended_for_a_slow_gpu() -> None:
+    world = world_with("4x1:h100", most=1)
+    gang(world)
+    fails(world, cause="nccl_timeout")
+    assert world.job("train").restarts == 1
+    world.wait(4 * 3600)
+    world.trouble("straggler", Place(node="n2", gpu=0), **SLOW_GPU)
+    world.checkpoint("train")
+    world.settle()
+    assert (world.job("train").restarts, acts(world)) == (1, {"restart-job 1": "done"})
+
+
 @pytest.mark.parametrize(
     ("cluster", "mode", "ran_s", "options", "decided"),
     [
@@ -556,3 +568,16 @@ def test_the_owner_of_a_job_refuses_its_restart_and_only_the_start_that_it_broug
         healings.undo(world.state, ROOT, 1)
     assert "healing 2 brought the job back since" in refused.value.hint
     world.record(healings.undo(world.state, ROOT, 2))
+
+
+def test_what_is_said_of_a_lost_node_is_what_is_done() -> None:
+    """Slurm's own rule brings it back where Bireme would not."""
+    world = world_with("3x1:h100", most=0)
+    train(world, requeue=True, heal="")
+    world.lose("n1")
+    world.wait(400)
+    world.settle()
+    looked(world, "train", "", confidence="none")
+    assert world.job("train").restarts == 1
+    assert acts(world) == {"restart-job 1": "done"}
+    assert "as Slurm has it after a lost node" in reason_of(world)

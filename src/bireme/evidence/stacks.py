@@ -22,7 +22,7 @@ from bireme.evidence.whereabouts import ranks_text
 
 MOST_THREADS = 200
 _MOST_FRAMES = 100
-_PY_SPY_S = 8.0
+_PY_SPY_S = 6.0
 _LONGEST_LABEL = 24
 _HEADS = (b"most recent call first", b" (idle)", b" (active")
 _FAULT = re.compile(

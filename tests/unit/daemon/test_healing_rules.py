@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bireme.core.model.healing.restarts import RestartRule, Which
+from bireme.daemon.faults.healing.policy import healing_policy
 from bireme.daemon.faults.restarts.rules_file import load_rules
 from bireme.daemon.settings import Settings, SettingsError
 
@@ -81,3 +82,9 @@ def test_what_is_no_file_is_said_and_does_not_wait_for_whoever_writes_into_a_pip
     os.mkfifo(tmp_path / "healing.toml")
     with pytest.raises(SettingsError, match="it is no file"):
         load_rules(Settings(), str(tmp_path), None)
+
+
+@pytest.mark.parametrize("program", ["hook.sh", "/nowhere/hook.sh", "/tmp"])
+def test_a_hook_that_cannot_be_run_is_refused(program: str) -> None:
+    with pytest.raises(SettingsError, match=r"healing.hook: .* (full path|no program that can be run)"):
+        healing_policy(Settings(healing_hook=program), None)

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from bireme.core.faults.findings.concerning import concerns
 from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.faults.healings.deciding import proposed
-from bireme.core.faults.restarts.inquests import proposal_to_restart, rule_for
+from bireme.core.faults.restarts.inquests import SLOW_GPU, proposal_to_restart, rule_for
+from bireme.core.faults.restarts.judging import is_spent
 from bireme.core.faults.restarts.shelves import HELD_UP, LOOKED_AT
 from bireme.core.faults.restarts.worth import Reckoning, has_place_without, reckoned
 from bireme.core.model import events as e
@@ -20,12 +21,10 @@ from bireme.core.model.finding.findings import Finding, FindingLife, Trouble
 from bireme.core.model.jobs import Job, Running
 from bireme.core.state.state import State
 
-CAUSE = "slow_gpu"
-
 
 def found(state: State, trouble: Trouble, at: float) -> None:
     """A GPU that holds up its gang: whose work it is, is looked at in this turn."""
-    if trouble.cause != CAUSE or not trouble.slower:
+    if trouble.cause != SLOW_GPU or not trouble.slower:
         return
     HELD_UP.put(state, trouble.key, trouble.key)
     for job_id in state.occupancy.room(trouble.place.node).jobs if trouble.place.node in state.nodes else ():
@@ -53,7 +52,8 @@ def decided(state: State, now: float) -> Iterator[e.Event]:
 
 def _of_job(state: State, job: Job, now: float) -> Iterator[e.Event]:
     phase, finding = job.phase, slow_gpu_of(state, job)
-    if finding is None or not isinstance(phase, Running) or rule_for(state, job) is None:
+    rule = rule_for(state, job)
+    if finding is None or not isinstance(phase, Running) or rule is None or is_spent(rule, job.tries, now):
         return
     reckoning = reckoned(state, job, phase, finding.trouble.slower, now)
     node = finding.trouble.place.node

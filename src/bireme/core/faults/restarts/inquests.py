@@ -35,6 +35,8 @@ MOST_AT_ONCE = 64
 cause, and is not mended by as many restarts."""
 _MOST_QUOTES = 8
 LOOKED_INTO = frozenset(("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "BOOT_FAIL"))
+SLOW_GPU = "slow_gpu"
+"""The cause of what ends a start that did not fail: only to go on without a slow GPU."""
 DEFAULT = RestartRule()
 
 
@@ -109,10 +111,15 @@ def held(state: State, seen: o.InquestHeld, now: float) -> list[e.Event]:
         before = None
     seen = with_findings(state, seen, end, before.proposal.findings if before is not None else ())
     answer = answer_for(end, seen, rule, now, lambda without: _still_fits(state, job, without))
+    if before is not None and seen.cause == SLOW_GPU and not answer.restart:  # nothing but that ended it
+        answer = replace(answer, restart=True, text=before.proposal.reason, suspects=(seen.node,))
     if before is not None:  # decided while it ran: it hung, or was held up
         verdict = _verdict(state, job, end, answer, answer.restart, now)
         became = e.HealingDone(before.id, answer.text) if answer.restart else e.HealingFailed(before.id, answer.text)
         return [*_judged(state, job, phase, verdict), became]
+    if not answer.restart and _comes_back_anyway(state, job, phase.outcome):
+        why = f"{answer.text} It is queued again all the same, as Slurm has it after a lost node (JobRequeue)."
+        answer = replace(answer, restart=True, text=why, suspects=())
     proposals = list(proposed(state, _proposal(job, answer, seen)))
     approved = [each for each in proposals if each.phase is HealingLife.APPROVED]
     verdict = _verdict(state, job, end, answer, answer.restart and bool(approved), now)

@@ -7,7 +7,7 @@ answer says why in a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bireme.core.model.healing.restarts import RestartRule, Try
@@ -114,11 +114,16 @@ _TITLES = {"node_lost": "A node was lost", _UNKNOWN: "Nothing explains its end"}
 # -- what keeps it from being started again --------------------------------------------------------------------------
 
 
+def is_spent(rule: RestartRule, tries: Iterable[Try], now: float) -> bool:
+    """Whether it was started again as often as the rule lets it of late."""
+    return sum(each.restarted for each in tries if now - each.at <= rule.within_s) >= rule.most
+
+
 def _exhausted(end: End, cause: str, said: str, rule: RestartRule, now: float) -> str:
     """The rule's budgets."""
     recent = [each for each in end.tries if now - each.at <= rule.within_s]
-    restarted = sum(each.restarted for each in recent)
-    if restarted >= rule.most:
+    if is_spent(rule, end.tries, now):
+        restarted = sum(each.restarted for each in recent)
         return f"{said}; it was started again {restarted} times within {_span(rule.within_s)}: no more by itself."
     lost = (end.lost_gpu_s + sum(each.lost_gpu_s for each in recent)) / 3600
     if rule.lost_gpu_hours is not None and lost > rule.lost_gpu_hours:

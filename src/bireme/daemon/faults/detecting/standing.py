@@ -27,7 +27,7 @@ from bireme.evidence.wire import line_from
 log = logging.getLogger("bireme.daemon")
 
 PROGRAM = "bireme.evidence.standing"
-LIMIT_S = 12.0
+LIMIT_S = 8.0
 _AT_ONCE = 4
 _MOST_LINES = 1_000
 

@@ -6,6 +6,7 @@ Read at the start and at every reconfiguration. Invariant: a setting with a mist
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
@@ -22,6 +23,8 @@ def healing_policy(settings: Settings, partitions: Collection[str] | None) -> He
     if not 0 <= percent <= 100:
         raise SettingsError(f"healing.breaker = {percent}: it must be a percentage, 0 to 100")
     _check_webhook(settings.healing_webhook)
+    for name, program in (("healing.hook", settings.healing_hook), ("healing.repair", settings.healing_repair)):
+        _check_program(name, program)
     host = settings.engine.split("+")[0]
     whole = {"kubernetes": ("",), "slurm": ("",)}.get(host, ())
     return HealingPolicy(
@@ -57,6 +60,15 @@ def _modes(text: str, known: Collection[str] | None) -> tuple[tuple[str, Healing
             raise SettingsError(f"healing.partitions: {name} is said twice")
         found[name] = _MODES[word]
     return tuple(found.items())
+
+
+def _check_program(name: str, program: str) -> None:
+    if not program or program.startswith(("http://", "https://")):
+        return
+    if not program.startswith("/"):
+        raise SettingsError(f"{name}: {program[:80]!r}: it must be the full path of a program")
+    if not os.path.isfile(program) or not os.access(program, os.X_OK):
+        raise SettingsError(f"{name}: {program[:80]} is no program that can be run: look at its path and mode")
 
 
 def _check_webhook(url: str) -> None:
