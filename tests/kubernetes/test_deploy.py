@@ -156,11 +156,22 @@ def node_pods(deployed: Deployed, tmp_path: Path) -> Iterator[Deployed]:
         kubectl("delete", "secret", "-n", "bireme", "bireme-node")
 
 
-def test_the_pods_of_the_daemon_set_tell_of_every_node(node_pods: Deployed) -> None:
-    """Over TLS, with the token of the secret, to the daemon in its pod. What jobs do there: `test_node`."""
+def test_the_pods_of_the_daemon_set_tell_of_every_node_and_of_the_pods_of_jobs(node_pods: Deployed) -> None:
+    """Over TLS, with the token of the secret, to the daemon in its pod; processes are read from inside a container."""
 
     def told() -> bool:
         said = node_pods.bireme("status").partition("newest round of ")[2].partition("\n")[0]
         return all(f"{node} " in said for node in ("node1", "node2"))
 
     wait_for(told, "both nodes to tell what they do", LONG_S)
+    job = node_pods.bireme("sbatch", "--parsable", "-N2", "--wrap", "srun sh -c 'while :; do :; done'").strip()
+
+    def measured() -> bool:
+        (timeline,) = json.loads(node_pods.bireme("timeline", job, "--json"))["timelines"]
+        return any(lane["name"] == "cpu_user" and lane["lines"] for lane in timeline["lanes"])
+
+    try:
+        wait_for(measured, "the job's pods to be measured", LONG_S)
+    finally:
+        node_pods.bireme("scancel", job)
+    wait_for(lambda: not node_pods.bireme("squeue", "-h", "-j", job), f"job {job} to end", LONG_S)

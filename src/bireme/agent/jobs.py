@@ -306,7 +306,8 @@ class JobRun:
         return True
 
     def _begin_batch(self, batch: Batch, prologue: Prologue) -> None:
-        """Only begins it: opening its files may take as long as the user's file systems like."""
+        """Begins the start of the script, no more: opening its files may take as long as the user's file systems
+        like."""
         try:
             birth = self._batch_birth(batch, prologue)
         except OpenFileError as error:
@@ -334,7 +335,8 @@ class JobRun:
         ).begin()
 
     def _batch_birth(self, batch: Batch, prologue: Prologue) -> Birth:
-        """Of the script; where a task prolog failed, of what only says so and ends as that did."""
+        """How the script is started; where a task prolog failed, how something is that only says so and ends as that
+        did."""
         stdin, stdout, stderr = batch_streams(batch)
         script = self._script_path(batch.script)
         self._stderr_path = stderr.path
@@ -554,7 +556,7 @@ class JobRun:
             self.replica.resume()
 
     def _keepers(self) -> list[Keeper]:
-        """Those of the script and of all steps, below which all of the job is."""
+        """The keepers of the script and of all steps, below which all of the job is."""
         return [*([] if self._keeper is None else [self._keeper]), *self._steps_keepers()]
 
     def _steps_keepers(self) -> list[Keeper]:
@@ -617,7 +619,8 @@ class JobRun:
         return self._order.unkillable_s
 
     def _unkillable(self, left: set[ProcessIdentity], step: int | None = None) -> None:
-        """As Slurm: the node is drained, and the administrator's program, if there is one, may look at it."""
+        """Tells of processes that cannot be killed, as Slurm does: the node is drained, and the administrator's
+        program, if there is one, may look at it."""
         self.node.unkillable(self.key, left, step)
         program = self._order.unkillable_program
         if program:

@@ -45,7 +45,7 @@ _OWN = b'{"r":'
 
 
 class NodeTakenError(Exception):
-    """Another agent owns this node."""
+    """The refusal of an agent whose node another agent owns."""
 
 
 @dataclass(frozen=True, slots=True)

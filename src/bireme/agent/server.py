@@ -408,7 +408,8 @@ class AgentServer:
             self._did.append(number)
 
     def _first_time(self, order: Order) -> bool:
-        """Of an order that must not be carried out twice. One that failed was not carried out."""
+        """Whether an order that must not be carried out twice comes for the first time. One that failed was not carried
+        out."""
         number = order.no
         if number is None:
             return True
@@ -504,7 +505,7 @@ class AgentServer:
         self._admit_waiting_streams(order.job, order.step)
 
     def _fail_step(self, about: Gist, note: str) -> None:
-        """Of a step that there is nothing of here."""
+        """Tells the end of a step of which there is nothing here."""
         assert about.job is not None
         assert about.gen is not None
         assert about.step is not None

@@ -376,7 +376,7 @@ class StepRun:
         self.hub.broadcast(protocol.encode_frame(protocol.STDERR, protocol.ALL_TASKS, line.encode()))
 
     def _one_started(self, rank: int) -> None:
-        """Or will never start."""
+        """Notes that a task of the step has started, or will never start."""
         self._unstarted.discard(rank)
         if self._unstarted or self._began:
             return

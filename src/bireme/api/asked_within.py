@@ -17,7 +17,7 @@ from bireme.api.serving.peers import SCOPE_KEY, TRANSPORT_KEY, WITHIN_KEY, Peer
 
 
 class UnansweredError(Exception):
-    """It was not answered, and why."""
+    """The failure of a question within the daemon; its text says why it was not answered."""
 
 
 async def ask_within(app: ASGIApp, path: str, limit_s: float) -> Any:

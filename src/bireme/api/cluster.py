@@ -38,7 +38,8 @@ class Cluster(Protocol):
         """
 
     async def do_all(self, cause: str, decides: Sequence[Decide]) -> list[Sequence[Recorded] | Refusal]:
-        """As `do`, of many wishes in one commit: the answer to each. Raises JournalError, and then none is done."""
+        """Carries out many wishes in one commit, each as `do` does: the answer to each. Raises JournalError, and then
+        none is done."""
 
     async def settled(self) -> None:
         """Returns when everything that the engine reported so far is in the state and on disk."""

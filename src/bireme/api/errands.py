@@ -119,7 +119,7 @@ class Errands:
         return await self._run(uid, work, self._stay(uid, is_gone))
 
     async def look(self, question: Hashable, uid: int, work: Work, is_gone: Callable[[], bool] = lambda: False) -> Told:
-        """As `run`, of a command that changes nothing: once for all who put this question now."""
+        """Runs a command that changes nothing, once for all who put this question now."""
         loop = asyncio.get_running_loop()
         latest = self._latest.get(question)
         if latest is None or latest.version != self._version() or loop.time() - latest.begun_at > FRESH_S:

@@ -92,5 +92,5 @@ class Holders:
 
 
 def _asks_for_a_holder(job: Job) -> bool:
-    """Of a heterogeneous job its leader."""
+    """Whether a job needs a holder; of a heterogeneous one its leader does."""
     return job.spec.held_open and not job.mirrored and job.het_job_id in (None, job.id)

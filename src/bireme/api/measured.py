@@ -72,7 +72,7 @@ def curves_of_job(
 
 
 def curves_of_hardware(series: Series, subjects: Sequence[Subject], metrics: Sequence[str], span: Span) -> list[Curve]:
-    """Of nodes, or of GPUs."""
+    """The curves of nodes, or of GPUs."""
     asked = _by_subject(metrics)[subjects[0].about] if subjects else ()
     return _read(series, subjects, asked, span.coarser_for(len(subjects) * len(asked)))
 

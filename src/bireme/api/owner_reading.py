@@ -41,7 +41,7 @@ _MOST_LINGERING = 8
 
 
 class UnreadError(Exception):
-    """Its output could not be read; the text says why."""
+    """The failure to read a job's output; the text says why."""
 
 
 async def read_as_owner(

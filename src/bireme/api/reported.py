@@ -30,7 +30,7 @@ _SLACK_S = 5.0
 
 
 def series_of(api: Context) -> Series | None:
-    """None: nothing is measured here, or it cannot be read now."""
+    """Where curves are kept; None: nothing is measured here, or it cannot be read now."""
     telemetry = api.service.telemetry()
     return telemetry.series if telemetry is not None else None
 
@@ -80,7 +80,8 @@ def _rss_mib(usage: Record) -> float:
 def kept_digests(
     series: Series | None, records: Iterable[Record], *, steps: bool = True
 ) -> dict[tuple[int, int], Digest]:
-    """Those of the starts of these records, by job and generation; `steps` False: without what each step did."""
+    """The digests that are kept of the starts of these records, by job and generation; `steps` False: without what each
+    step did."""
     by_name = {(record["job_id"], int(record.get("generation") or 0)): record for record in records}
     if series is None or not by_name:
         return {}
@@ -122,7 +123,7 @@ class Looks:
 def digests_of(
     series: Series | None, records: Sequence[Record], now: float, looks: Looks, *, steps: bool = True
 ) -> dict[tuple[int, int], Digest]:
-    """Of all these starts: kept ones, and so many as may be read live."""
+    """The digests of all these starts: kept ones, and so many as may be read live."""
     found = kept_digests(series, records, steps=steps)
     if series is None:
         return found

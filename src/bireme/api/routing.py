@@ -132,7 +132,8 @@ class Context:
         return await answer_in_slices(self.answers, self.turns, request, recipe)
 
     async def shared(self, request: Request, private: str, recipe: Recipe[Any]) -> Response:
-        """As `in_slices`, made once for all who ask in these words: those who see the same of what may be private."""
+        """An answer made in slices, once for all who ask in these words: those who see the same of what may be
+        private."""
         caller = self.caller(request)
         sees_all = caller.admin or private not in self.cluster.state.config.words("PrivateData")
         question = (request.url.path, request.scope["query_string"], None if sees_all else caller.uid)
@@ -187,7 +188,7 @@ class Routes:
         return self._add("GET", path, query, "", media)
 
     def get_waiting(self, path: str, *, media: str = "application/json", **query: str) -> Callable[[Handler], Handler]:
-        """As `get`, of what is not answered at once."""
+        """Registers a reading route that may wait before it answers."""
         return self._add("GET", path, query, "", media, waits=True)
 
     def post(self, path: str, *, body: str = "", **query: str) -> Callable[[Handler], Handler]:

@@ -294,7 +294,8 @@ def _daemon(paths: Paths) -> Iterator[Check]:
 
 
 def _router(about: dict[str, Any], paths: Paths) -> Iterator[Check]:
-    """Of services; where there are none there is no router, and nothing to say."""
+    """What there is to know of the services' router; where there are no services there is no router, and nothing to
+    say."""
     if problem := about.get("problem"):
         elsewhere = f"router.address in {paths.settings}, then: scontrol reconfigure"
         advice = f"see {paths.router_log}; to have it listen elsewhere: {elsewhere}"

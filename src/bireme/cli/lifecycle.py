@@ -318,7 +318,7 @@ def _not_ended(pids: Iterable[int], signals: Iterable[signal.Signals], within_s:
 
 
 def _remove_left_groups(paths: Paths) -> None:
-    """Of agents that were killed: no other agent comes to do it."""
+    """Removes the cgroups that killed agents left: no other agent comes to do it."""
     for folder in glob.glob(os.path.join(paths.agents, "*", "")):
         node = os.path.basename(os.path.dirname(folder))
         if not remove_groups(paths.home, node):

@@ -19,7 +19,8 @@ from bireme.daemon.paths import Paths
 
 
 class ReportingTransport(Transport):
-    """Of a command that may be Slurm's to answer: it becomes that command when the daemon says so."""
+    """The transport of a command that may be Slurm's to answer: the process becomes that command when the daemon says
+    so."""
 
     def __init__(self, name: str, *, patience_s: float = 0.0) -> None:
         super().__init__(patience_s=patience_s)

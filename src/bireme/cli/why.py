@@ -131,7 +131,7 @@ def _why_first_waiting(transport: Transport, service: Record, params: dict[str, 
 
 
 def _path(job: str) -> str:
-    """Of a job, or of a pod as kubectl names it; without a namespace it is in `default`."""
+    """The route that explains a job, or a pod as kubectl names it; without a namespace it is in `default`."""
     if not job.startswith(_POD):
         return f"/v1/jobs/{job}/why"
     namespace, _, name = job.removeprefix(_POD).rpartition("/")

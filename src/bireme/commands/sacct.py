@@ -146,7 +146,7 @@ class _Report:
         return given["timelimit-min"], given.get("timelimit-max", given["timelimit-min"])
 
     def _flags(self) -> frozenset[str] | None:
-        """Of --flags, in small letters; None: whatever the flags."""
+        """The words of --flags, in small letters; None: whatever the flags."""
         if "flags" not in self.asked:
             return None
         for word in (self.asked["flags"] or "").split(","):
@@ -179,7 +179,7 @@ class _Report:
             raise reports.CommandError(f"Invalid time specification (pos=0): {text}") from None
 
     def _uids(self) -> set[int] | None:
-        """None is everybody: root's default, --allusers, and whoever asks for jobs by id."""
+        """Whose jobs are shown; None is everybody: root's default, --allusers, and whoever asks for jobs by id."""
         self._ids("group", around().group_id)
         if self.asked.get("user"):
             return self._ids("user", around().user_id)

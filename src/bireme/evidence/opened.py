@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 
 class NotTheirsError(Exception):
-    """Another's file lies where a job's output should: a link that its owner put there for who may read more."""
+    """The refusal to read a file of another user that lies where a job's output should: a link that its owner put there
+    for who may read more."""
 
 
 class NoFileError(Exception):

@@ -24,7 +24,7 @@ def line_data(line: Line) -> dict[str, Any]:
 
 
 def line_from(data: Any, sources: Container[Source] = get_args(Source)) -> Line | None:
-    """None: it is no line, or of another source than it may be."""
+    """A line as it was sent; None: it is no line, or of another source than it may be."""
     if not isinstance(data, Mapping) or not isinstance(data.get("text"), str) or data.get("source") not in sources:
         return None
     rank, at = data.get("rank"), data.get("at")

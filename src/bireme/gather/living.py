@@ -24,7 +24,7 @@ Make = Callable[[ToldGpus, Spool], Gatherer]
 
 
 class TakenError(Exception):
-    """Another one gathers for this folder."""
+    """The refusal of a gatherer for whose folder another one gathers."""
 
 
 def hold(folder: Path) -> int:

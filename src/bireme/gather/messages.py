@@ -156,7 +156,7 @@ class Leave(Said, tag="leave", frozen=True):
 
 
 class _Numbered(msgspec.Struct, tag_field="op", tag="round"):
-    """Of a round its number, whatever else is in it."""
+    """A round of which only the number is read, whatever else is in it."""
 
     no: int
 

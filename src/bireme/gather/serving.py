@@ -62,7 +62,7 @@ class Shared:
         self._made_at = 0.0
 
     async def page(self) -> tuple[bytes, bytes]:
-        """As it is, and deflated. Whoever leaves before it is made leaves it to the others."""
+        """The page as it is, and deflated. Whoever leaves before it is made leaves it to the others."""
         made, now = self._made, time.monotonic()
         if made is None or (made.done() and (made.cancelled() or made.exception() or now - self._made_at > SHARED_S)):
             made = self._made = asyncio.ensure_future(self._both())
@@ -170,7 +170,7 @@ class KeptPort:
             self._again = asyncio.create_task(self._try_again())
 
     def close(self) -> None:
-        """It is nowhere any more."""
+        """Closes the port: the page is nowhere any more."""
         self.address = self.problem = ""
         if self._again is not None:
             self._again.cancel()

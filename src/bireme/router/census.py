@@ -39,7 +39,7 @@ class _Home(msgspec.Struct):
 
 
 class _Started(msgspec.Struct):
-    """Of what a worker is started with, the part that says whose it is; the rest may be of another release."""
+    """The part of a worker's orders that says whose it is; the rest may be of another release."""
 
     settings: _Home
 

@@ -76,7 +76,7 @@ class Applied(msgspec.Struct, tag_field="ev", tag="applied", frozen=True):
 
 
 class Lives(msgspec.Struct, tag_field="ev", tag="lives", frozen=True):
-    """It hears, and has its turn."""
+    """The answer of a worker that hears and has its turn."""
 
 
 class Waits(msgspec.Struct, tag_field="ev", tag="waits", frozen=True):

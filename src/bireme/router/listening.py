@@ -24,7 +24,7 @@ _LISTENS = "0A"
 
 
 class ListeningError(Exception):
-    """It cannot listen so. The text says why and what to do."""
+    """The failure to listen at an address. The text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def tls(fds: Sequence[int]) -> ssl.SSLContext | None:
 def listeners(
     host: str, port: int, count: int, kept: Sequence[socket.socket], own: Sequence[socket.socket] = ()
 ) -> list[socket.socket]:
-    """So many at one port: those that are kept (there already), and new ones. Raises ListeningError.
+    """So many listening sockets at one port: those that are kept (there already), and new ones. Raises ListeningError.
 
     `own`: all at which this router listens, perhaps at that port of another address (127.0.0.1, then 0.0.0.0).
     """

@@ -313,7 +313,7 @@ class Numbers(Told, tag="numbers", frozen=True):
 
 
 class Pong(Told, tag="pong", frozen=True):
-    """Here I am."""
+    """The router's answer to a ping."""
 
     id: int = 0
 

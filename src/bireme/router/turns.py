@@ -30,7 +30,7 @@ class Behind(Protocol):
 
 
 class Turns:
-    """Those that wait, the next one first."""
+    """The queue of requests that wait for a replica, the next one first."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

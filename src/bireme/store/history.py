@@ -200,7 +200,7 @@ class HistoryReader:
     def page(
         self, connection: sqlite3.Connection, query: HistoryQuery, after: RunPlace | None, size: int, damaged: list[str]
     ) -> tuple[list[dict[str, Any]], RunPlace | None]:
-        """So many by their end from there on, and the place of the last; None: there are no more."""
+        """So many rows by their end from a place on, and the place of the last; None: there are no more."""
         # Where the index is entered: a condition on several columns is only tried row by row.
         condition, values = _where(query if after is None else replace(query, start=after[0]))
         if after is not None:

@@ -150,7 +150,8 @@ def _words(file: Path) -> set[str]:
 
 
 def write(file: Path, text: str) -> None:
-    """Not write_text: a cgroup file must never be created or truncated, and takes its value in one write."""
+    """Writes a value into a cgroup's file. Not by write_text: it must never be created or truncated, and takes its
+    value in one write."""
     fd = os.open(file, os.O_WRONLY)
     try:
         os.write(fd, text.encode())

@@ -322,7 +322,7 @@ def _queue(picture: Picture, view: View, jobs: Sequence[Record], rows: int, widt
 
 
 def _first_row(jobs: Sequence[Record], view: View, rows: int) -> int:
-    """So that the chosen one is on the screen."""
+    """The first row to be drawn, so that the chosen one is on the screen."""
     place = next((place for place, job in enumerate(jobs) if job["job_id"] == view.selected), 0)
     return max(0, min(place - rows + 1, len(jobs) - rows)) if place >= rows else 0
 

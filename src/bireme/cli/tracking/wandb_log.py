@@ -80,7 +80,7 @@ def _numbers(data: bytes) -> Iterator[tuple[str, float]]:
 
 
 def _number(text: bytes) -> float | None:
-    """None: it is another thing than a number."""
+    """The value of an item; None: it is another thing than a number."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

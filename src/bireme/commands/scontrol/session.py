@@ -73,7 +73,7 @@ class Session:
             raise reports.failure("scontrol", what, error) from None
 
     def post(self, path: str, body: Any = None) -> Any:
-        """As `get`, for changes; the caller words the refusal (`ApiError`)."""
+        """Asks for a change; the caller words the refusal (`ApiError`)."""
         try:
             return self.transport.post(path, body)
         except BiremeUnavailable as error:

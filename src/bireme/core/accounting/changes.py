@@ -443,7 +443,7 @@ def _check_defaults(book: AccountBook, among: Iterable[Association], cluster: st
 
 
 def association_line(association: Association, cluster: str) -> str:
-    """As `sacctmgr` names one: `C = oar     A = phys of science` or `... U = ann  P = gpu`."""
+    """An association as `sacctmgr` names it: `C = oar     A = phys of science` or `... U = ann  P = gpu`."""
     line = f"C = {cluster:<10} A = {association.account:<20}"
     if not association.user:
         return f"C = {cluster:<10} A = {association.account}" + (

@@ -123,7 +123,7 @@ def _contenders(clues: Sequence[Clue], causes: Mapping[str, Cause]) -> list[_Con
 
 
 def _standing(weighed: _Weighed) -> tuple[object, ...]:
-    """Of the clues of one cause: the smaller, the more it counts."""
+    """The rank of a clue among those of one cause: the smaller, the more it counts."""
     clue = weighed.clue
     return (
         weighed.is_outlived,
@@ -136,7 +136,7 @@ def _standing(weighed: _Weighed) -> tuple[object, ...]:
 
 
 def _place(contender: _Contender, among: Sequence[_Contender]) -> tuple[object, ...]:
-    """Of the causes: the smaller, the more it counts."""
+    """The rank of a cause among all: the smaller, the more it counts."""
     is_explained = any(_leads(each, contender) for each in among)
     weight = 0 if is_explained else contender.best.weight
     is_met_by_others = contender.cause.is_hardware and contender.line.others > 0

@@ -68,7 +68,7 @@ class Rulebook:
         return tuple(word for word, asked in self._by_word.items() if any(each.rule.role in SIGNS for each in asked))
 
     def clues(self, line: Line) -> Iterator[Clue]:
-        """Those of one line, in the order of the rules' words; a rule tells a line once."""
+        """The clues of one line, in the order of the rules' words; a rule tells a line once."""
         text = plain(line.text)
         for question in self.questions(line, text):
             clue = question.clue(line, text)

@@ -107,5 +107,5 @@ def is_mild(clue: Clue) -> bool:
 
 
 def is_near_the_end(line: Line) -> bool:
-    """Also where it is not known."""
+    """Whether a line stands near the job's end; true also where its time is not known."""
     return line.last - line.order <= NEAR_THE_END

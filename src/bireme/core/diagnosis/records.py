@@ -45,7 +45,7 @@ class Start:
 
     @property
     def ended_at(self) -> float | None:
-        """None: it is not over."""
+        """When the start ended; None: it is not over."""
         return self.events[-1].at if self.is_over else None
 
     @property

@@ -39,7 +39,8 @@ _FENCED_NAMED = 3
 
 
 def fenced_gpus(state: State, partition: PartitionConfig) -> list[str]:
-    """Of the partition's nodes: `GPU 2 of n1 is fenced: fell off the bus (finding 7)`."""
+    """Which GPUs of the partition's nodes are fenced, and why: `GPU 2 of n1 is fenced: fell off the bus (finding
+    7)`."""
     nodes = (state.nodes[name] for name in partition.nodes if name in state.nodes)
     return [f"GPU {gpu.number} of {node.name} is fenced: {gpu.why}" for node in nodes for gpu in node.shut]
 

@@ -27,7 +27,8 @@ class Relief:
 
 
 def relief(rules: JobRules, ask: Ask, ledger: Ledger, usage: Usages, now: float) -> Relief | None:
-    """None: nothing that runs, and has a time limit, makes room under every limit in the way."""
+    """When, and by whose ends, the limits in the way leave room; None: nothing that runs, with a time limit, makes room
+    under every one of them."""
     before = blocks(rules, ask, ledger, usage, now)
     if not before or any(str(why.fact("measure")) not in _GIVEN_BACK for why in before):
         return None

@@ -100,7 +100,7 @@ class Ranking:
         return self._rated(ask, _some(rows, first))[same.ravel()]
 
     def _points_of_whole(self, ask: Ask, free: Free, at: IntArray) -> FloatArray:
-        """Of nodes that give out whole GPUs: one number says all of a node's condition."""
+        """The points of nodes that give out whole GPUs: one number says all of a node's condition."""
         number = free.cpus[at] * len(self._supply.models) + self._model[at]
         number = (number * _MORE_THAN_GPUS + self._gpus[at]) * _MORE_THAN_GPUS + free.gres_of(_GPU, None)[at]
         if len(at) <= _KNOWN_BY_NUMBER:
@@ -109,7 +109,7 @@ class Ranking:
         return self._rated(ask, self._rows(free, at[first]))[same]
 
     def _known_points(self, ask: Ask, free: Free, at: IntArray, conditions: list[int]) -> FloatArray:
-        """Of few nodes: most conditions were met before."""
+        """The points of few nodes: most conditions were met before."""
         known = self._points.setdefault(ask, {})
         new = {each: place for place, each in enumerate(conditions) if each not in known}
         if new:

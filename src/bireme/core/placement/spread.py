@@ -28,7 +28,8 @@ Spread = list[tuple[Candidate, int]]
 
 
 def spread(demand: Demand, able: Sequence[Candidate], free: Free | None) -> Spread | None:
-    """None if all of it does not fit on these candidates. `free`: what they have; None: each is known to have all."""
+    """Nodes and tasks of a job; None if all of it does not fit on these candidates. `free`: what they have; None: each
+    is known to have all."""
     if demand.nodes_max is not None and demand.nodes_wanted > demand.nodes_max:
         return None
     chosen = _in_order(demand, able, free)

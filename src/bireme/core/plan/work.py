@@ -107,7 +107,7 @@ class Pass:
         return line_of(job.spec, partition)
 
     def terms(self, job: Job, name: str) -> Terms | None:
-        """Those of its specification in this partition; None: there is no such partition."""
+        """What a job's specification comes to in this partition; None: there is no such partition."""
         key = (id(job.spec), name)
         known = self._terms.get(key)
         if known is None and (partition := self.state.partitions.get(name)) is not None:

@@ -95,7 +95,8 @@ def _set_apart(queue: Queue, owners: Sequence[Job], partitions: Sequence[str], v
 
 
 def _fresh_basis(queue: Queue, now: float) -> Basis:
-    """As of now; what was found out about specifications is kept while the cluster and the book are the same."""
+    """What priorities are reckoned from now; what was found out about specifications is kept while the cluster and the
+    book are the same."""
     settings = queue.config.settings
     shares = fair_share(queue.accounts, queue.usage, now, settings) if settings.priority.weight_fair_share else {}
     partitions = tuple(queue.partitions.values())

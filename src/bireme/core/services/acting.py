@@ -162,7 +162,7 @@ def _of_late(revision: Revision, now: float) -> BackOff | None:
 
 
 def _next(before: BackOff | None, why: str, now: float) -> BackOff:
-    """Those that are held back already stay so."""
+    """The back-off after one more crash; replicas that are held back already stay so."""
     level = before.level + 1 if before is not None else 0
     held = before.held if before is not None and now < before.until else 0
     return BackOff(now, now + _delay(level), level, held + 1, why)

@@ -257,7 +257,8 @@ def _never_started(each: Seen) -> bool:
 
 
 def _is_to_blame(service: Service, revision: Revision, seen: Sequence[Seen]) -> bool:
-    """That it is not ready is its own fault: its replicas run and are not ready, or crash; or others were drained for
+    """Whether it is the revision's own fault that it is not ready: its replicas run and are not ready, or crash; or
+    others were drained for
     it and are missed. To wait for room is not."""
     own = _of([each for each in seen if each.lives], revision)
     if any(each.stand is Stand.RUNNING and not each.ready for each in own):

@@ -205,7 +205,7 @@ def scale(state: State, caller: Caller, name: str, wanted: int) -> list[e.Event]
 
 
 def unfix(state: State, caller: Caller, name: str) -> list[e.Event]:
-    """As the load needs, again; where nothing is measured, as many as were asked for."""
+    """Has a service as many replicas as the load needs, again; where nothing is measured, as many as were asked for."""
     service = owned(state, caller, name)
     if not service.fixed:
         return []

@@ -108,7 +108,8 @@ def _room_is_made(state: State, job: Job) -> bool:
 
 
 def _succeeded_from(state: State, service: Service, replica: Replica, job: Job) -> float | None:
-    """So long before its limit that one which takes twice as long to get ready is there, and it can drain; but not
+    """The time from which another is to take its place: so long before its limit that one which takes twice as long to
+    get ready is there, and it can drain; but not
     before half of its time is over."""
     phase = job.phase
     if not isinstance(phase, Running) or replica.ready_at is None or replica.revision not in service.revisions:

@@ -64,7 +64,7 @@ def unused_gpus(had: Had, digest: Digest | None, used: Efficiency) -> Advice | N
 
 
 def idle_gpus(had: Had, digest: Digest | None, used: Efficiency) -> Advice | None:
-    """Of GPUs that were used at some time."""
+    """Advice about GPUs that stood idle, of those that were used at some time."""
     gpus = [gpu for gpu in _well_measured(digest) if not gpu.never_used and gpu.idle_s is not None]
     held = sum(gpu.measured_s for gpu in gpus)
     idle = sum(gpu.idle_s or 0.0 for gpu in gpus)

@@ -100,6 +100,6 @@ def _uuids(node: NodeConfig, known: Mapping[tuple[str, int], str]) -> dict[int, 
 
 
 def _minor(device: Device) -> int:
-    """Of its file; -1, which no file has, where none is named."""
+    """The number of a GPU's device file; -1, which no file has, where none is named."""
     match = _DEVICE_FILE.fullmatch(device.file or "")
     return int(match[1]) if match else -1

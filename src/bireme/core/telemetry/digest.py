@@ -127,7 +127,7 @@ def weights(curve: Curve, start: float, end: float) -> Column:
 
 
 def level(curve: Curve | None, start: float, end: float) -> Level | None:
-    """None: nothing was measured then."""
+    """Mean and most of a curve between two times; None: nothing was measured then."""
     if curve is None:
         return None
     weight = weights(curve, start, end)
@@ -218,7 +218,8 @@ def shared_gpu(node: str, uuid: str, start: float, end: float, uses: Iterable[Ma
 
 
 def summed(curves: Sequence[Curve]) -> Curve | None:
-    """Of several subjects at each time. Where one of them was measured, the others count as far as they were.
+    """The sum of several subjects' curves at each time. Where one of them was measured, the others count as far as they
+    were.
 
     None: there is none, or they have different steps (some were folded while they were read)."""
     if not curves or len({(each.start, each.step_s, len(each)) for each in curves}) > 1:
@@ -235,7 +236,8 @@ def summed(curves: Sequence[Curve]) -> Curve | None:
 
 
 def spread(values: Iterable[tuple[str, int, float | None]]) -> Spread | None:
-    """Of (node, task, value); those that were not measured are left out. None: none was."""
+    """The least, the most and the sum of (node, task, value); those that were not measured are left out. None: none
+    was."""
     known = [(value, node, task) for node, task, value in values if value is not None]
     if not known:
         return None
@@ -250,7 +252,7 @@ UseCurves = Mapping[tuple[int, str, int], Mapping[str, Mapping[str, Curve]]]
 
 
 def task_figures(curves: Mapping[str, Curve], start: float, end: float) -> dict[str, float | None]:
-    """Of one task."""
+    """The figures of one task."""
     parts = [total(curves.get(name), start, end) for name in ("cpu_user", "cpu_system")]
     known = [part for part in parts if part is not None]
     peaks = [level(curves.get(name), start, end) for name in ("memory", "memory_peak")]

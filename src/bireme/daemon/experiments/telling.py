@@ -43,7 +43,7 @@ class FigureTeller:
         """Jobs whose programs tell their own."""
 
     def begin(self) -> None:
-        """And the keeper with it."""
+        """Begins to tell figures, and the keeper of runs with it."""
         self._keeper.begin()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="system metrics")
 

@@ -274,7 +274,7 @@ class RouterLink:
                 self._hear(told)
 
     def _silent_for(self, questions: int) -> None:
-        """It was asked so often, and said nothing. Raises _SilentError when that was often enough."""
+        """Notes that the router did not answer so many questions. Raises _SilentError when that was often enough."""
         assert self._writer is not None
         if questions < _PINGS_NOTED:
             return

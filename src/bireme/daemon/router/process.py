@@ -199,7 +199,7 @@ def peer_pid(connection: socket.socket) -> int:
 
 
 def kill(pid: int) -> None:
-    """Of a router's process that does not answer; 0 is nobody."""
+    """Kills a router's process that does not answer; 0 is nobody."""
     with suppress(ProcessLookupError):
         if pid > 0:
             os.kill(pid, signal.SIGKILL)

@@ -28,7 +28,7 @@ class Unanswered(Exception):  # noqa: N818  (says what it is)
 
     @property
     def refuses(self) -> bool:
-        """It is there and says no; asked again it would say the same."""
+        """Whether the server is there and says no: asked again it would say the same."""
         return 400 <= self.status < 500
 
     @property

@@ -32,7 +32,7 @@ class Came(NamedTuple):
 async def bodies(
     reader: asyncio.StreamReader, splitter: m.FrameSplitter, now: Callable[[], float]
 ) -> AsyncIterator[tuple[bytes, Came]]:
-    """Of all messages that come, until the end of the connection. Raises ProtocolError."""
+    """All messages that come, each with when it came, until the end of the connection. Raises ProtocolError."""
     loop, read_at = asyncio.get_running_loop(), now()
     while True:
         asked_at = loop.time()

@@ -31,5 +31,5 @@ class Stillness:
         return True
 
     def forget(self) -> None:
-        """It could not be heard: these looks count for nothing."""
+        """Forgets the looks at one that could not be heard: they count for nothing."""
         self._looks = 0

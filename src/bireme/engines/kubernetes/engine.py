@@ -210,7 +210,7 @@ class KubernetesEngine(CrewEngine):
     # --- after a loss --------------------------------------------------------------------------------------
 
     def hear_again(self) -> None:
-        """Not at once: the runtime is in the middle of its turn."""
+        """Has everything told again, but not at once: the runtime is in the middle of its turn."""
         self.later(0.0, self._say_all_again)
 
     def _say_all_again(self) -> None:

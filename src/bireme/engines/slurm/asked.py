@@ -122,7 +122,7 @@ def reason_word(job: Json) -> str:
 
 
 def waiting_tasks(job: Json) -> tuple[int, ...]:
-    """Of an array, the tasks that have not started."""
+    """The tasks of an array that have not started."""
     written = text(job.get("array_task_string"))
     if not written or "..." in written:
         return ()

@@ -126,7 +126,7 @@ class Looker:
                 yield from self._below(os.path.join(path, name), folder, deep - 1)
 
     def _listed(self, path: str) -> Folder | None:
-        """None: it cannot be read. Links are left out: what they name is found where it lies."""
+        """What lies in a folder; None: it cannot be read. Links are left out: what they name is found where it lies."""
         files, folders = list[str](), list[str]()
         try:
             with os.scandir(path) as entries:

@@ -42,7 +42,7 @@ class Gate:
 
     @property
     def opens_soon(self) -> bool:
-        """It was closed a moment ago."""
+        """Whether it was closed so lately that it is expected to open again."""
         return self._closed and time.monotonic() - self._closed_at < self._soon_s
 
     @contextmanager

@@ -24,7 +24,7 @@ class Xids:
         """(who did not tell it yet, the error)."""
 
     def merge(self, by_nvml: Sequence[GpuEvent], by_kernel: Sequence[GpuEvent], now: float) -> list[GpuEvent]:
-        """Those that are new, in the order of their times."""
+        """The Xids of both sources, each told once: those that are new, in the order of their times."""
         self._one_sided = [(who, event) for who, event in self._one_sided if now - event.at <= SAME_WITHIN_S]
         waiting = list(by_nvml)
         found = []

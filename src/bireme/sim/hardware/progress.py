@@ -21,7 +21,7 @@ class Habits:
 
 @dataclass(slots=True)
 class Progress:
-    """Of one job. Seconds of the whole gang."""
+    """How far one job has come, in seconds of its whole gang."""
 
     habits: Habits
     useful_s: float = 0.0

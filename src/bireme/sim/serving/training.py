@@ -172,7 +172,7 @@ class Toll:
 
 
 def toll_of(beside: Training, alone: Training) -> Toll:
-    """Both have played the same jobs, in the same order."""
+    """What the service cost training, from two plays of the same jobs in the same order."""
     runs = list(beside.runs.values())
     pairs = zip(runs, alone.runs.values(), strict=True)
     delays = [mine.ended_at - its.ended_at for mine, its in pairs if mine.ended_at and its.ended_at and mine.complete]

@@ -22,7 +22,8 @@ MINUTE_S = 60
 
 @dataclass(slots=True)
 class _Count:
-    """Of one holder: jobs that run, those that were submitted and have not ended, and what the former hold."""
+    """The counts of one user or account: jobs that run, those that were submitted and have not ended, and what the
+    former hold."""
 
     jobs: int = 0
     submitted: int = 0

@@ -65,7 +65,7 @@ def united(parts: Sequence[Cells]) -> Cells:
 
 
 def replaced(old: Cells, new: Cells) -> Cells:
-    """Both; where a cell is in both, the new one."""
+    """The cells of both; where a cell is in both, the new one."""
     if not len(old) or not len(new):
         return new if len(new) else old
     return united([old.only(~np.isin(old.key, new.key, assume_unique=True)), new])

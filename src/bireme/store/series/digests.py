@@ -45,7 +45,7 @@ _short_decoder = msgspec.msgpack.Decoder(_WithoutSteps)
 
 
 class DigestError(ValueError):
-    """These bytes are no digest."""
+    """The refusal of bytes that are no digest."""
 
 
 def encode(digest: Digest) -> bytes:
@@ -54,7 +54,7 @@ def encode(digest: Digest) -> bytes:
 
 
 def decode(data: bytes, *, steps: bool = True) -> Digest:
-    """Also what an earlier version wrote as it was: MessagePack's maps begin otherwise."""
+    """Reads a digest, also one that an earlier version wrote as it was: MessagePack's maps begin otherwise."""
     try:
         plain = zlib.decompress(data) if data[:1] == _DEFLATED else data
         if steps:

@@ -435,7 +435,9 @@ class Gateway:
         return await self._stream_of(berth)
 
     async def _stream_of(self, berth: Berth) -> Ends:
-        """As `_agent_of`. Raises ValueError when that will never be, _LaterError when it may be in a moment."""
+        """The agent of a pod, for a stream to it. Raises ValueError when that will never be, _LaterError when it may be
+        in a
+        moment."""
         try:
             return await self._agent_of(berth)
         except OSError as error:

@@ -89,7 +89,7 @@ def attempt_of(key: str) -> tuple[str, int]:
 
 
 def group_of(pod: Object) -> Group | None:
-    """None: the pod is on its own."""
+    """The gang that a pod is of; None: the pod is on its own."""
     metadata, namespace = pod["metadata"], pod["metadata"]["namespace"]
     native = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
     if native:

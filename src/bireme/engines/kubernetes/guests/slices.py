@@ -51,7 +51,8 @@ class Slice:
 
 
 def cut(pod: Object, world: World, candidates: Set[str], usable: Callable[[str], bool], waiting: int) -> Slice | None:
-    """Of these nodes, for one pod while so many others wait; None: none of them has room for it now."""
+    """The few of these nodes that one pod is tried on while so many others wait; None: none of them has room for it
+    now."""
     ground, asked = world.ground, requests_of(pod["spec"])
     keys = tuple(key for key in _keys(pod) if ground.is_coarse(key))
     by_name = _minds_single_nodes(pod, world, candidates, waiting)
