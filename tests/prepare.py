@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.kubernetes_cluster.binaries import build
 from tests.slurm_cluster.installation import missing_packages
-from tests.support import prometheus, registry
+from tests.support import prometheus, registry, typescript
 from tests.support.trackers import PACKAGES, TRACKERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,9 +74,13 @@ def install_debian_packages() -> None:
     subprocess.run(["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing], env=environment, **quiet)
 
 
-def fetch_servers() -> None:
-    """Unpacked into the user's cache folder: the packages, installed, would start services."""
-    for name, fetch in (("Prometheus", prometheus.fetch), ("a container registry", registry.fetch)):
+def fetch_programs() -> None:
+    """Into the user's cache folder: the packages of servers, installed, would start them."""
+    for name, fetch in (
+        ("Prometheus", prometheus.fetch),
+        ("a container registry", registry.fetch),
+        ("TypeScript's compiler", typescript.fetch),
+    ):
         if left := fetch():
             print(f"{name} for tests: {left}; its tests will skip", flush=True)
 
@@ -98,5 +102,5 @@ if __name__ == "__main__":
     install_clients()
     install_trackers()
     install_debian_packages()
-    fetch_servers()
+    fetch_programs()
     build_kubernetes()

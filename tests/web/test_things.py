@@ -106,6 +106,7 @@ def test_a_request_is_tried_and_its_answer_is_text(pages: Browsing) -> None:
 def test_a_canary_is_shifted_by_its_slider(pages: Browsing, cluster: Cluster) -> None:
     serve(cluster, "--canary=20%")
     with pages.open("/services/chat") as page:
+        page.locator("#live[data-state=live]").wait_for()
         slider = page.get_by_role("slider")
         slider.focus()
         for _ in range(15):
@@ -198,3 +199,18 @@ def test_operators_reserve_limit_and_close(pages: Browsing, cluster: Cluster) ->
         row.locator(".state", has_text="DOWN").wait_for()
         assert "down" in cluster.run("sinfo", "-h", "-p", "debug", "-o", "%a").stdout
         page.locator("[data-part=audit]").get_by_text("partition debug is DOWN").wait_for()
+
+
+def test_a_timeline_of_one_file_looks_like_the_pages(browser: Any, cluster: Cluster, tmp_path: Path) -> None:
+    """It fetches nothing, its policy lets its own script run, and all of it is drawn."""
+    page = Browsing(browser, cluster).watched(browser.new_context(color_scheme="dark").new_page())
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
+    cluster.bireme("timeline", "1", "--html", str(tmp_path / "one.html"))
+    page.goto(f"file://{tmp_path}/one.html")
+    assert page.locator(".board canvas").count() > 3
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 24)"
+    assert axe_finds(page) == []
+    assert not complaints
+    page.context.close()

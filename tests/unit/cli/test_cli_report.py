@@ -185,7 +185,7 @@ def test_a_page_is_whole_and_takes_no_text_for_tags() -> None:
         assert "script" not in tags.seen
         assert tags.links == []
         assert 'class="plot ' in made
-        assert "prefers-color-scheme:dark" in made
+        assert "prefers-color-scheme: dark" in made
         assert "&lt;script&gt;" in made
 
 

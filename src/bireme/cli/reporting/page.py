@@ -10,28 +10,22 @@ from html import escape
 
 from bireme.cli.reporting import text
 from bireme.cli.reporting.text import Stamp, Told
+from bireme.web import one_file
 
 _STYLE = """
-:root{color-scheme:light dark;--ink:#1b1f24;--soft:#59636e;--line:#d1d9e0;--ground:#fff;--used:#2b6cb0;--unused:#e08a1e;
---unmeasured:#c9ced6}
-@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;--ground:#0d1117;--used:#5aa2e0;
---unused:#f2b04e;--unmeasured:#4b535d}}
-*{box-sizing:border-box}body{margin:2rem auto;max-width:72rem;padding:0 1rem;background:var(--ground);color:var(--ink);
-font:15px/1.5 system-ui,sans-serif}h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}p{color:var(--soft)}
-table{border-collapse:collapse;width:100%;font-size:.88rem;font-variant-numeric:tabular-nums}.wide{overflow-x:auto}
-th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
-th:first-child,td:first-child,td.text,th.text{text-align:left}th{color:var(--soft);font-weight:600}
-.used{background:var(--used)}.unused{background:var(--unused)}.unmeasured{background:var(--unmeasured)}
-.key{display:flex;flex-wrap:wrap;gap:.2rem 1rem}.key span{white-space:nowrap}
+body{max-width:76rem;margin:0 auto;padding:1.5rem clamp(.75rem,2vw,1.5rem) 3rem}h1{margin-bottom:.6rem}
+h2{margin:2rem 0 .6rem}p{color:var(--quiet)}td,th{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+th:first-child,td:first-child,td.text,th.text{text-align:left}ul{padding-left:1.2rem}
+i.used{background:var(--l0)}i.unused{background:var(--l1)}i.unmeasured{background:var(--l7);opacity:.45}
 .key i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}
-.plot{color:var(--soft);font-size:.8rem;margin:.5rem 0 1rem}
+.plot{color:var(--quiet);font-size:.8rem;margin:.5rem 0 1rem}
 .bars{display:grid;grid-template-columns:fit-content(40%) 1fr auto;gap:.35rem .6rem;align-items:center}
-.bars span{overflow-wrap:anywhere;text-align:right}.bar{display:flex;height:1.1rem}
-.top{font-size:.8rem;margin:.5rem 0 0}
-.columns{display:flex;gap:2px;height:13rem;border-top:1px solid var(--line);padding-bottom:1.4rem}
+.bars span{overflow-wrap:anywhere;text-align:right}.bars .bar{display:flex;width:auto;height:1.1rem;border-radius:0}
+.top{position:static;display:block;background:none;border:0;padding:0;font-size:.8rem;margin:.5rem 0 0}
+.plot.columns{display:flex;gap:2px;height:13rem;border-top:1px solid var(--edge);padding-bottom:1.4rem;
+align-items:stretch}
 .columns div{flex:1 1 0;min-width:0;max-width:5rem;display:flex;flex-direction:column-reverse;position:relative}
 .columns span{position:absolute;top:100%;left:0;white-space:nowrap}
-ul{padding-left:1.2rem}
 """
 _KEY = (
     '<p class="key"><span><i class="used"></i>used</span><span><i class="unused"></i>measured and unused</span>'
@@ -133,7 +127,7 @@ def _page(heading: str, parts: Iterable[str]) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>\n{''.join(parts)}\n</body></html>\n"
+        f"<style>{one_file.style('plot.css')}{_STYLE}</style></head><body><h1>{title}</h1>\n{''.join(parts)}\n</body></html>\n"
     )
 
 
@@ -148,7 +142,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: Sequence
 
     head = f"<thead><tr>{cells('th', header)}</tr></thead>" if any(header) else ""
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f'<div class="wide"><table>{head}<tbody>{body}</tbody></table></div>'
+    return f'<div class="scroll" tabindex="0"><table>{head}<tbody>{body}</tbody></table></div>'
 
 
 def _bars(parts: Sequence[Part]) -> str:

@@ -13,22 +13,31 @@ import html
 import json
 import time
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 from typing import Any
 
 from bireme.cli.timeline.drawn import lasted
 from bireme.cli.top.figures import figure
 from bireme.core.telemetry.timeline import Span, times_of
 from bireme.slurm.formats.visible import visible_values
+from bireme.web import one_file
 
 Record = dict[str, Any]
+OWN_STYLE = """
+main { max-width: 110rem; margin: 0 auto; padding-top: 1.5rem; }
+h2 { margin: 2rem 0 .5rem; }
+td.at { white-space: nowrap; font-variant-numeric: tabular-nums; color: var(--quiet); }
+td.text { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .82rem; white-space: pre-wrap; }
+td.bad { color: var(--bad); font-weight: 600; } td.good { color: var(--good); }
+main > details > summary { cursor: pointer; font-size: 1.05rem; font-weight: 600; margin: 2rem 0 .5rem; }
+.absent { color: var(--quiet); padding-left: 1.2rem; }
+"""
 _TONES = {"RUNNING": "run", "COMPLETED": "good", "PENDING": "wait", "COMPLETING": "run", "CONFIGURING": "run"}
 
 
 def page_of(told: Record) -> str:
     """`told`: what the daemon answered, with the lines of output beside it (`log`)."""
     told = visible_values(told)
-    style, script = _part("page.css"), _part("page.js")
+    style, script = one_file.style("plot.css") + OWN_STYLE, one_file.script("one_file.js")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
     sections = "\n".join(_section(timeline) for timeline in told["timelines"])
     more = f"<p>{told['left_out']} more of this array are not shown: name one task.</p>" if told["left_out"] else ""
@@ -47,14 +56,10 @@ def page_of(told: Record) -> str:
 {sections}
 {more}
 <script type="application/json" id="told">{_data(told)}</script>
-<script>{script}</script>
+<script type="module">{script}</script>
 </body>
 </html>
 """
-
-
-def _part(name: str) -> str:
-    return files("bireme.cli.timeline").joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
@@ -110,7 +115,7 @@ def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, 
     if not body:
         return ""
     top = "".join(f'<th scope="col">{_safe(head)}</th>' for head in heads)
-    table = f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    table = f'<div class="scroll" tabindex="0"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     if folded:
         return f"<details><summary>{_safe(title)}</summary>{table}</details>"
     return f"<h2>{_safe(title)}</h2>{table}"

@@ -13,42 +13,35 @@ from typing import Any
 from bireme.sim.compare import MEASURES, Compared
 from bireme.sim.metrics import Report
 from bireme.sim.report.words import duration, measured, number, percent
+from bireme.web import one_file
 
 Numbers = dict[str, Any]
 
 CSS = """
-:root { --ink: #1e293b; --faint: #64748b; --line: #e2e8f0; --paper: #ffffff; --ground: #f8fafc; --accent: #2563eb;
-        --good: #047857; --bad: #b91c1c; }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, "Segoe UI", sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 40px 24px 64px; }
-header { border-bottom: 2px solid var(--ink); padding-bottom: 18px; margin-bottom: 26px; }
-h1 { font-size: 28px; line-height: 1.2; margin: 0 0 6px; letter-spacing: -0.01em; }
-h2 { font-size: 18px; margin: 40px 0 12px; }
-p { margin: 6px 0; } .faint { color: var(--faint); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: 12px; }
-.card { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px; }
-.card b { display: block; font-size: 20px; font-weight: 650; letter-spacing: -0.015em; white-space: nowrap; }
-.card span { color: var(--faint); font-size: 13px; }
-.plots { display: grid; grid-template-columns: 1fr 1fr; gap: 16px; }
-figure { margin: 0; background: var(--paper); border: 1px solid var(--line); border-radius: 10px; }
-figure { padding: 12px 14px 10px; }
+main { max-width: 1080px; margin: 0 auto; padding: 2.5rem 1.5rem 4rem; }
+header { border-bottom: 2px solid var(--ink); padding-bottom: 1.1rem; margin-bottom: 1.6rem; }
+h1 { font-size: 1.8rem; margin: 0 0 .4rem; letter-spacing: -.01em; }
+h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; }
+p { margin: .4rem 0; } .faint { color: var(--quiet); }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: .75rem; }
+.cards .card b { display: block; font-size: 1.25rem; font-weight: 650; white-space: nowrap; }
+.cards .card span { color: var(--quiet); font-size: .85rem; }
+.plots { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; }
+figure { margin: 0; background: #fff; color: #1e293b; border: 1px solid var(--edge); border-radius: .6rem; }
+figure { padding: .75rem .9rem; }
 figure.wide { grid-column: 1 / -1; } figure svg { width: 100%; height: auto; display: block; }
 figure svg text { font-family: system-ui, "Segoe UI", sans-serif !important; }
-figcaption { color: var(--faint); font-size: 13px; margin-top: 4px; }
-.table { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: 7px 14px; text-align: right; white-space: nowrap; }
+figcaption { color: #64748b; font-size: .85rem; margin-top: .25rem; }
+.table { background: var(--card); border: 1px solid var(--edge); border-radius: .6rem; overflow-x: auto; }
+th, td { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 th:first-child, td:first-child { text-align: left; }
-thead th { color: var(--faint); font-weight: 550; font-size: 13px; border-bottom: 1px solid var(--line); }
 thead th { white-space: normal; vertical-align: bottom; line-height: 1.3; }
-tbody tr + tr td { border-top: 1px solid var(--line); }
-tbody tr:hover td { background: var(--ground); }
-td small { color: var(--faint); } .good { color: var(--good); } .bad { color: var(--bad); }
-details { margin-top: 12px; } summary { cursor: pointer; color: var(--accent); }
+td small { color: var(--quiet); } .good { color: var(--good); } .bad { color: var(--bad); }
+details { margin-top: .75rem; } summary { cursor: pointer; color: var(--link); }
 @media (max-width: 760px) { .plots { grid-template-columns: 1fr; } }
 @media print { body { background: none; } main { max-width: none; } }
 """
+"""After the pages' own. The plots are drawn for paper, so they stay on white."""
 
 
 def run_page(report: Report, plots: Sequence[tuple[str, str, bool]]) -> str:
@@ -85,7 +78,8 @@ def compare_page(compared: Sequence[Compared], plots: Sequence[tuple[str, str, b
 def document(title: str, body: Iterable[str]) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{CSS}</style></head>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{one_file.style()}{CSS}</style></head>"
         f"<body><main>{''.join(body)}</main></body></html>\n"
     )
 

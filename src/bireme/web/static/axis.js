@@ -1,5 +1,6 @@
 // One axis of time for all rows of a board: what part of it is looked at, and the gestures that change that.
 // Pointer, wheel, pinch and keyboard come here; whoever draws is told by `changed`.
+// @ts-check
 
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800,
   604800, 2592000];

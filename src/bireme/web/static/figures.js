@@ -1,4 +1,5 @@
 // Figures and times in words, as the commands write them. Values in, text out; nothing here touches a page.
+// @ts-check
 
 const two = (/** @type {number} */ number) => String(number).padStart(2, "0");
 

@@ -2,7 +2,7 @@
 // @ts-check
 import { api, ApiError, tell } from "./actions.js";
 import { onKey } from "./keys.js";
-import { Board } from "./plot.js";
+import { drawTimeline } from "./timeline.js";
 
 const FOLLOW_MS = 5_000;
 const LINES = 800;
@@ -11,7 +11,7 @@ const path = article.dataset.path ?? "";
 
 // -- all of it on one axis -------------------------------------------------------------------------------------------
 
-/** @type {Board | null} */
+/** @type {import("./plot.js").Board | null} */
 let board = null;
 
 function plot() {
@@ -20,12 +20,7 @@ function plot() {
   if (told === null || holder === null || told.lanes === undefined) {
     return;
   }
-  const window = { first: told.start, final: Math.max(told.end, told.start + 1), last: Math.min(told.now, told.end), label: `Job ${told.job} over time` };
-  if (board === null) {
-    board = new Board(holder, told.lanes, window);
-  } else {
-    board.update(told.lanes, window);
-  }
+  board = drawTimeline(holder, told, board);
 }
 
 document.querySelector("[data-part=timeline_part]")?.addEventListener("bireme:part", plot);

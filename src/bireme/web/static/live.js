@@ -95,6 +95,10 @@ function say(state, text) {
 export function put(place, html) {
   const fresh = document.createElement("template");
   fresh.innerHTML = html; // escaped by the server, and scripts in it never run (Content-Security-Policy)
+  const focused = document.activeElement;
   morph(place, fresh.content);
+  if (focused instanceof HTMLElement && focused !== document.activeElement && focused.isConnected) {
+    focused.focus({ preventScroll: true }); // a row that has moved loses it
+  }
   place.dispatchEvent(new CustomEvent("bireme:part", { bubbles: true }));
 }

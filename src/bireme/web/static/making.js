@@ -56,17 +56,20 @@ export function calmly(act, ms) {
   };
 }
 
-/** Sliders say their value beside them. @param {ParentNode} root */
-export function showSliders(root) {
-  for (const slider of root.querySelectorAll("input[data-shows]")) {
-    const say = () => {
-      const input = /** @type {HTMLInputElement} */ (slider);
-      const place = document.getElementById(input.dataset.shows ?? "");
-      if (place !== null) {
-        place.textContent = Number(input.value).toLocaleString() + (input.dataset.unit ?? "");
-      }
-    };
-    slider.addEventListener("input", say);
-    say();
+/** @param {EventTarget | null} slider */
+function sayValue(slider) {
+  if (slider instanceof HTMLInputElement && slider.dataset.shows !== undefined) {
+    const place = document.getElementById(slider.dataset.shows);
+    if (place !== null) {
+      place.textContent = Number(slider.value).toLocaleString() + (slider.dataset.unit ?? "");
+    }
   }
+}
+
+/** Sliders say their value beside them, also after the part of the page that they are in was drawn again. */
+export function showSliders() {
+  const sayAll = () => document.querySelectorAll("input[data-shows]").forEach(sayValue);
+  document.addEventListener("input", (event) => sayValue(event.target));
+  document.addEventListener("bireme:part", sayAll);
+  sayAll();
 }

@@ -1,6 +1,7 @@
 // Rows over one axis of time, drawn on canvas: curves with their band from least to most, spans, marks. They zoom and
 // pan together, by pointer, touch and keyboard. For who cannot see them each row of curves has a table behind it.
 // Used by the pages, and, put into one file, by `bireme timeline --html`.
+// @ts-check
 
 import {Axis} from "./axis.js";
 import {clock, exact, figure} from "./figures.js";
@@ -66,7 +67,7 @@ export class Board {
     this.pointed = null;
     this.asked = false;
     holder.replaceChildren();
-    this.#tools();
+    this.reading = this.#tools();
     this.board = made("div", "board", undefined, holder);
     this.board.tabIndex = 0;
     this.board.setAttribute("role", "group");
@@ -97,6 +98,7 @@ export class Board {
     });
   }
 
+  /** Buttons, and the place where is said what is pointed at. */
   #tools() {
     const bar = made("div", "tools", undefined, this.holder);
     /** @type {[string, () => void][]} */
@@ -107,7 +109,7 @@ export class Board {
       button.type = "button";
       button.addEventListener("click", action);
     }
-    this.reading = made("p", "reading", "Point at a row, or use the arrow keys, + and -.", bar);
+    return made("p", "reading", "Point at a row, or use the arrow keys, + and -.", bar);
   }
 
   /** @param {Lane[]} lanes */

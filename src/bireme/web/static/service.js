@@ -96,7 +96,6 @@ document.getElementById("add-key")?.addEventListener("bireme:done", (event) => {
   }
   shown.hidden = false;
 });
-showSliders(document);
-document.addEventListener("bireme:part", (event) => showSliders(/** @type {HTMLElement} */ (event.target)));
+showSliders();
 traffic();
 setInterval(() => document.hidden || traffic(), EVERY_MS);

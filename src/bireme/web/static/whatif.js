@@ -126,7 +126,7 @@ function difference(job) {
 }
 
 const planSoon = calmly(plan, CALM_MS);
-showSliders(form);
+showSliders();
 form.addEventListener("input", planSoon);
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("reset", () => setTimeout(() => {
