@@ -32,6 +32,8 @@ class Sizes:
     crowd_rounds: int = 3
     restart_jobs: int = 100_000
     heal_rounds: int = 5
+    heal_hangs: bool = True
+    """Whether a hang is measured too: a minute and a half."""
     much_tasks: int = 50_000
     much_jobs: int = 20_000
     row_jobs: int = 30_000
@@ -84,6 +86,7 @@ QUICK = Sizes(
     crowd_rounds=1,
     restart_jobs=200,
     heal_rounds=1,
+    heal_hangs=False,
     much_tasks=200,
     much_jobs=50,
     row_jobs=20,

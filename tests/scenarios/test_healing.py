@@ -581,3 +581,15 @@ def test_what_is_said_of_a_lost_node_is_what_is_done() -> None:
     assert world.job("train").restarts == 1
     assert acts(world) == {"restart-job 1": "done"}
     assert "as Slurm has it after a lost node" in reason_of(world)
+
+
+# -- what programs say of a GPU that breaks --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gpu", "restarts"), [(0, 1), (1, 0)])
+def test_a_cuda_error_is_the_programs_own_unless_its_own_gpu_broke(gpu: int, restarts: int) -> None:
+    world = world_with("2x2:h100")
+    train(world)
+    world.trouble("xid", Place(node="n1", gpu=gpu), cause="gpu_fell_off_bus")
+    fails(world, cause="illegal_memory_access")
+    assert world.job("train").restarts == restarts

@@ -15,7 +15,7 @@ from typing import Any
 from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.faults.healings.deciding import proposed
 from bireme.core.faults.healings.shelves import is_policy_set, latest_of, policy_of
-from bireme.core.faults.restarts.judging import PASSING, TOLD, Answer, End, answer_for
+from bireme.core.faults.restarts.judging import PASSING, SAID_OF_BROKEN_GPUS, TOLD, Answer, End, answer_for
 from bireme.core.faults.restarts.shelves import INQUESTS
 from bireme.core.jobs.components import others
 from bireme.core.jobs.due import time_limit_s
@@ -134,8 +134,8 @@ def with_findings(state: State, seen: o.InquestHeld, end: End, decided: Collecti
         return seen
     standing = [each for each in FINDINGS.of(state).values() if each.phase is FindingLife.OPEN]
     found = [each for each in standing if each.id in decided]
-    if not found and (seen.cause in PASSING or seen.confidence in ("none", "low")):
-        found = [each for each in standing if _is_broken_there(each.trouble, end)]
+    if not found:
+        found = [each for each in standing if _explains(each.trouble, seen, end)]
     if not found:
         return seen
     trouble = found[0].trouble
@@ -148,6 +148,15 @@ def with_findings(state: State, seen: o.InquestHeld, end: End, decided: Collecti
         node=trouble.place.node,
         quotes=(*trouble.quotes, *seen.quotes)[:_MOST_QUOTES],
     )
+
+
+def _explains(trouble: Trouble, seen: o.InquestHeld, end: End) -> bool:
+    """What a broken GPU of the job's own makes programs say is explained by it; of its nodes, what nothing explains."""
+    if not _is_broken_there(trouble, end):
+        return False
+    if seen.cause in PASSING or seen.confidence in ("none", "low"):
+        return True
+    return seen.cause in SAID_OF_BROKEN_GPUS and (trouble.place.node, trouble.place.gpu) in end.gpus
 
 
 def _is_broken_there(trouble: Trouble, end: End) -> bool:
@@ -259,6 +268,7 @@ def end_of(state: State, job: Job, phase: Ending) -> End:
     return End(
         state=phase.outcome.state,
         nodes=phase.allocation.node_names,
+        gpus=frozenset((share.node, gpu) for share in phase.allocation.shares for gpu in share.gpus_seen()),
         lost_node=str(lost or ""),
         began_at=began_at,
         ended_at=ended_at,

@@ -29,6 +29,8 @@ PASSING = frozenset(
     )
 )  # fmt: skip
 """Causes that need not be the program's, though nothing says that they are the machine's: worth a try."""
+SAID_OF_BROKEN_GPUS = frozenset(("cuda_error", "cuda_library_error", "illegal_memory_access", "gpu_unavailable"))
+"""Causes that programs name when their GPU breaks under them: theirs, unless it did."""
 _UNKNOWN = "unknown"
 _LONG_ENOUGH_S = 3_600.0
 """A start that ran for so long got somewhere, even if nobody saw it save its work."""
@@ -41,6 +43,8 @@ class End:
     state: str
     """Slurm's word."""
     nodes: tuple[str, ...]
+    gpus: frozenset[tuple[str, int | None]] = frozenset()
+    """Those that it held, by node and number."""
     lost_node: str = ""
     """The node that was lost, where that ended it."""
     began_at: float = 0.0
