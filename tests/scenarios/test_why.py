@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bireme.core.explain.wording import UNTOLD
 from bireme.core.jobs.mirroring import take_standings
+from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.cluster import PrioritySettings, Settings
-from bireme.core.model.jobs import JobSpec, Owner, Pending, ResourceRequest
+from bireme.core.model.jobs import JobSpec, Outcome, Owner, Pending, ResourceRequest
 from bireme.core.model.policy import Policy, Preemption
 from bireme.core.model.reasons import Reason, ReasonKind
 from bireme.core.model.resources import GresRequest
@@ -334,6 +336,18 @@ def test_the_parts_of_a_priority_add_up() -> None:
     [priority] = why(world, "waits").priorities
     assert {each.name for each in priority.parts} <= {"age", "job size"}
     assert priority.value == int(sum(each.value for each in priority.parts)) > 0
+
+
+def test_of_a_job_that_is_kept_back_for_a_while_nothing_is_said_to_be_sooner() -> None:
+    """There is nothing that its owner could say to start it."""
+    world = Scenario("1x8")
+    world.submit("again")
+    world.settle()
+    world.record([e.JobEnding(1, 1, Outcome("FAILED"), requeue=True)])
+    job = world.job("again")
+    assert isinstance(job.phase, Pending)
+    job.phase = replace(job.phase, not_before=world.now + 60.0)
+    assert sooner(world, "again") == {}
 
 
 # -- what would be sooner ----------------------------------------------------------------------------------------------

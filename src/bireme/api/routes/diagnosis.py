@@ -22,7 +22,7 @@ from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes
 from bireme.api.serving.peers import is_gone
 from bireme.commands.scancel import label
-from bireme.core.diagnosis.judging import judge
+from bireme.core.diagnosis.judging import judge, of_state
 from bireme.core.diagnosis.model import Line
 from bireme.core.model.refusals import Refusal, Why
 from bireme.evidence.answers import answer_of, with_ends
@@ -80,22 +80,20 @@ async def show_diagnosis(api: Context, request: Request) -> Response:
         problems.append(f"Its output is not read: {error}.")
     loaded = await api.in_thread(request, partial(load, Path(rules)))
     # Beside the loop, where a pattern of the site's that takes for ever can be ended.
-    judged = await api.aside(request, partial(_judged, told["job"], told["lines"], read, loaded, problems))
+    judged = await api.aside(request, partial(_judged, told, read, loaded, problems))
     about = {name: told[name] for name in ("job", "job_id", "name", "user", "state", "start", "end")}
     return answer({**about, **judged, "left_out": left_out, "now": api.now()})
 
 
-def _judged(
-    job: str, lines: list[dict[str, Any]], read: dict[str, Any], loaded: Loaded, problems: list[str]
-) -> dict[str, Any]:
+def _judged(told: dict[str, Any], read: dict[str, Any], loaded: Loaded, problems: list[str]) -> dict[str, Any]:
     book = loaded.book()
     with Searcher(book) as searcher:
-        of_daemon = [clue for line in lines for clue in searcher.clues(Line(**line))]
+        of_daemon = [clue for line in told["lines"] for clue in searcher.clues(Line(**line))]
     clues = [*of_daemon, *clues_from(read.get("clues"), book)]
     ends = [line for each in read.get("ends") or () if (line := line_from(each, ("output",))) is not None]
     said = [text[:500] for text in read.get("problems") or () if isinstance(text, str)]
-    diagnosis = with_ends(judge(clues, book.causes), ends)
-    return answer_of(diagnosis, [*problems, *said[:50], *loaded.problems, *searcher.problems], job)
+    diagnosis = of_state(with_ends(judge(clues, book.causes), ends), told["state"], book.causes)
+    return answer_of(diagnosis, [*problems, *said[:50], *loaded.problems, *searcher.problems], told["job"])
 
 
 async def _found(api: Context, request: Request) -> tuple[Whose, int]:

@@ -25,7 +25,7 @@ from bireme.client.transport import ApiError, BiremeUnavailable
 from bireme.commands.paths import path_of
 from bireme.commands.reports import make_stamp
 from bireme.commands.voice import CommandFailure, run_command
-from bireme.core.diagnosis.judging import judge
+from bireme.core.diagnosis.judging import judge, of_state
 from bireme.core.diagnosis.matching import Rulebook
 from bireme.core.diagnosis.model import Clue, Diagnosis, Line
 from bireme.daemon.paths import default_home
@@ -147,6 +147,7 @@ class _Case:
     owner: int | None = None
     rules: str = ""
     job: str = ""
+    state: str = ""
 
 
 def _case_of_files(files: Sequence[str], kernel: Sequence[str]) -> _Case:
@@ -173,7 +174,7 @@ def _case_of_job(job: str, *, stacks: bool) -> _Case:
     with make_transport() as transport:
         asked = asked_of(transport, job)
     case = _Case(_heading(asked), asked.outputs, list(asked.lines), list(asked.absent), asked.owner, asked.rules,
-                 asked.job)  # fmt: skip
+                 asked.job, asked.state)  # fmt: skip
     if asked.start is not None:
         folders = [os.path.dirname(output.path) for output in asked.outputs]
         case.outputs += [Output(path=path) for path in dumps_beside(folders, asked.owner, asked.start)]
@@ -204,4 +205,5 @@ def _diagnosed(case: _Case, book: Rulebook) -> tuple[Diagnosis, list[str]]:
         found = Reader(searcher, owner=case.owner, takes_stdin=sys.stdin is not None).read(case.outputs)
         known: list[Clue] = [masked(clue) for line in case.lines for clue in searcher.clues(line)]
     diagnosis = judge([*known, *found.clues], book.causes)
-    return with_ends(diagnosis, found.ends), [*found.problems, *searcher.problems]
+    diagnosis = of_state(with_ends(diagnosis, found.ends), case.state, book.causes)
+    return diagnosis, [*found.problems, *searcher.problems]

@@ -16,11 +16,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bireme.core.diagnosis.collectives import reread
-from bireme.core.diagnosis.model import SIGNS, UNKNOWN, Candidate, Cause, Clue, Confidence, Diagnosis, Line, Role
+from bireme.core.diagnosis.model import (
+    COMPLETED,
+    SIGNS,
+    UNKNOWN,
+    Candidate,
+    Cause,
+    Clue,
+    Confidence,
+    Diagnosis,
+    Line,
+    Role,
+)
 from bireme.core.diagnosis.outliving import is_mild, is_near_the_end, outlived
 
 _WEIGHT: Mapping[Role, int] = {"cause": 4, "general": 3, "exception": 3, "echo": 2, "symptom": 1}
 _MILD_WEIGHT = 0
+_WELL = "COMPLETED"
+"""Slurm's word."""
 _CERTAINTY: Mapping[Role, Confidence] = {
     "cause": "high",
     "general": "medium",
@@ -247,6 +260,22 @@ def _why_not(contender: _Contender, first: _Contender) -> str:
             return "a warning"
         return _LESS[contender.best.clue.rule.role]
     return "came later" if _is_before(first.line, contender.line) else "told as clearly; which was first is not known"
+
+
+def of_state(found: Diagnosis, state: str, causes: Mapping[str, Cause]) -> Diagnosis:
+    """Of a job that ended well nothing is to be explained: what its lines would say of another is ruled out."""
+    if state != _WELL:
+        return found
+    said = () if found.cause.id == UNKNOWN else (f"{found.cause.title}: it ended well all the same",)
+    return Diagnosis(
+        cause=causes[COMPLETED],
+        summary="Its exit code is 0, and there is nothing to explain.",
+        confidence="high",
+        why_so_sure="the record of its end says so",
+        evidence=(),
+        actions=causes[COMPLETED].actions,
+        ruled_out=(*said, *found.ruled_out),
+    )
 
 
 def _why_left_out(contender: _Contender) -> str:

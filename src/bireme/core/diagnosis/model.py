@@ -31,6 +31,7 @@ Who = Literal["you", "platform", "vendor"]
 
 Confidence = Literal["high", "medium", "low", "none"]
 
+COMPLETED = "completed"
 UNKNOWN = "unknown"
 """The cause where nothing explains it."""
 

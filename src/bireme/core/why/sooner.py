@@ -140,6 +140,8 @@ def _opened(job: Job, kinds: set[ReasonKind], now: float) -> Family:
         spec = replace(spec, dependencies=Dependencies())
         words.append("without --dependency")
         commands.append(f"scontrol update JobId={job.id} Dependency=")
+    if not words:
+        return []  # the scheduler itself keeps it back for a while, as after a restart: nothing that one could say
     return [Candidate(" and ".join(words), " && ".join(commands), replace(job, spec=spec, phase=phase))]
 
 

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as some
 
-from bireme.core.diagnosis.judging import judge
+from bireme.core.diagnosis.judging import judge, of_state
 from bireme.core.diagnosis.model import Clue, Diagnosis, Line, Source
 from bireme.evidence.rulebook import load
 
@@ -185,3 +185,13 @@ def test_more_echoes_change_no_cause(texts: list[str], more: int) -> None:
     after = judged(*lines("\n".join([OOM, *texts, *[GONE] * more])))
     if before.confidence in ("high", "medium") and before.cause.id == "gpu_out_of_memory":
         assert (after.cause, after.summary, after.confidence) == (before.cause, before.summary, before.confidence)
+
+
+def test_what_ended_well_is_not_explained() -> None:
+    """Whatever it wrote on the way."""
+    wrote = judged(*lines(OOM))
+    well = of_state(wrote, "COMPLETED", LOADED.causes)
+    assert (well.cause.id, well.confidence, well.evidence) == ("completed", "high", ())
+    assert well.ruled_out == ("Out of GPU memory: it ended well all the same",)
+    assert of_state(judged(*lines("done")), "COMPLETED", LOADED.causes).ruled_out == ()
+    assert of_state(wrote, "FAILED", LOADED.causes) is wrote

@@ -19,6 +19,7 @@ from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.findings import Quote
 from bireme.core.model.jobs import Job
+from bireme.core.telemetry.attribution import gpus_of
 from bireme.daemon.cluster import Cluster
 from bireme.daemon.faults.restarts.saving import CheckpointKeeper, saves
 
@@ -28,6 +29,8 @@ LIMIT_S = 25.0
 _AT_ONCE, _EACH = 6, 2
 """Ends that are looked into at a time, and of one user: nobody's flood keeps others waiting."""
 _MOST_QUOTES, _LONGEST = 4, 500
+_NEWS_S = 1.0
+"""So much later than its program, which dies of it at once, the daemon may hear of a GPU that broke."""
 
 Diagnose = Callable[[str, float], Awaitable[Mapping[str, Any]]]
 """By the job as people write it, and how long it may take: the answer of the API."""
@@ -73,10 +76,15 @@ class InquestKeeper:
         try:
             async with asyncio.timeout(LIMIT_S), self._slots.held_by(job.spec.owner.uid):
                 saved = self._checkpoints.look([job]) if saves(job) else asyncio.sleep(0)
-                told, _ = await asyncio.gather(self._diagnose(job.label, LIMIT_S), saved)
+                news = asyncio.sleep(_NEWS_S if _had_gpus(job) else 0.0)
+                told, *_ = await asyncio.gather(self._diagnose(job.label, LIMIT_S), saved, news)
         except Exception as error:  # a bug, or a daemon that is busy, must not keep the job for a minute
             log.warning("why job %s ended could not be found out: %s", job.label, error or type(error).__name__)
         self._cluster.report([seen_from(told, job, generation, self._cluster.clock.now())])
+
+
+def _had_gpus(job: Job) -> bool:
+    return job.allocation is not None and gpus_of(job.held) > 0
 
 
 def seen_from(told: Mapping[str, Any], job: Job, generation: int, now: float) -> o.InquestHeld:
