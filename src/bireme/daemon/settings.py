@@ -435,8 +435,8 @@ class Settings:
         ("on", "off"),
     )
     detect_pcie_s: int = setting(60, "detectors.pcie_s", "For how many seconds.")
-    detect_pcie_replays_per_s: int = setting(
-        10, "detectors.pcie_replays_per_s", "So many packets that are sent again in a second are too many."
+    detect_pcie_replays_per_min: int = setting(
+        8, "detectors.pcie_replays_per_min", "So many packets that are sent again in a minute are too many."
     )
     detect_nvlink: str = setting("on", "detectors.nvlink", "Whether errors of NVLinks become findings.", ("on", "off"))
     detect_nvlink_s: int = setting(60, "detectors.nvlink_s", "For how many seconds.")

@@ -212,7 +212,7 @@ GPU_ROWS = (
     ),
     Row(
         name="pcie.replays",
-        sees=_over("gpu_pcie_replays", lambda t: t.pcie_replays_per_s),
+        sees=_over("gpu_pcie_replays", lambda t: t.pcie_replays_per_min / 60.0),
         holds_s=lambda t: t.pcie_s,
         gravity=Gravity.DEGRADED,
         cause="pcie_degraded",

@@ -13,7 +13,7 @@ def thresholds_of(settings: Settings) -> Thresholds:
         throttle_s=float(settings.detect_throttle_s),
         throttle_percent=float(settings.detect_throttle_percent),
         pcie_s=float(settings.detect_pcie_s),
-        pcie_replays_per_s=float(settings.detect_pcie_replays_per_s),
+        pcie_replays_per_min=float(settings.detect_pcie_replays_per_min),
         nvlink_s=float(settings.detect_nvlink_s),
         nvlink_crc_per_s=float(settings.detect_nvlink_crc_per_s),
         stray_mib=float(settings.detect_stray_mib),
