@@ -22,6 +22,7 @@ _FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
+_PATIENCE_MS = 20_000
 SIZES = {"phone": (390, 844), "laptop": (1366, 768), "wall": (2560, 1440)}
 
 
@@ -65,6 +66,7 @@ class Browsing:
             viewport={"width": width, "height": height}, color_scheme=scheme, storage_state=self._state,
             reduced_motion="reduce", **how,
         )  # fmt: skip
+        context.set_default_timeout(_PATIENCE_MS)
         page = self.watched(context.new_page())
         page.goto(self.url + path)
         try:

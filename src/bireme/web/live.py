@@ -37,6 +37,7 @@ HEARTBEAT_S, MEASURED_S = 15.0, 10.0
 _WAIT_S = 5
 """So long the daemon lets a question for changes wait: a pass over the queue that changed no job is noticed then."""
 _PAUSE_S, _AGAIN_S = 0.2, 1.0
+_UNDRAWN = '<p class="quiet">This part could not be drawn: it is a bug of Bireme\'s (log/web.log says more).</p>'
 _AT_ONCE = 4
 """So many parts are drawn together for one user."""
 
@@ -285,7 +286,7 @@ class _Feed:
             return
         except Exception:
             log.exception("the part %s of %s could not be drawn", view.part, view.page.path)
-            return
+            html = _UNDRAWN
         found = zlib.crc32(html.encode())
         if found != view.sum:
             self._changes += 1

@@ -1,0 +1,65 @@
+"""The pages without a browser: requests as one sends them, and as one must not. Used by tests/web/test_safety.py."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.support.cluster import Cluster
+
+OWN = {"Sec-Fetch-Site": "same-origin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def cookie(self) -> str:
+        """`name=value`, as it is sent back."""
+        return self.headers.get("set-cookie", "").partition(";")[0]
+
+
+class Visitor:
+    """Somebody who is logged in to the pages of a cluster, with the cookie and the proof that their pages have."""
+
+    def __init__(self, cluster: Cluster, user: str | None = None) -> None:
+        said = cluster.run(cluster.python, "-m", "bireme", "web", "--json", user=user)
+        self.link: dict[str, Any] = json.loads(said.stdout)
+        place = urlsplit(self.link["pages"])
+        self._host, self._port = place.netloc, place.port
+        code = self.link["url"].rpartition("/")[2]
+        self.entered = self.send(
+            "POST", "/login", {**OWN, "Content-Type": "application/x-www-form-urlencoded"}, f"code={code}"
+        )
+        self.cookie = self.entered.cookie
+        found = re.search(r'name="proof" content="([0-9a-f]+)"', self.get("/now").text)
+        self.proof = found[1] if found else ""
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.send("GET", path, {"Cookie": self.cookie, **headers})
+
+    def post(self, path: str, body: Any, **headers: str | None) -> Answer:
+        """As a page of ours does it; a header that is None is left out."""
+        own: dict[str, str | None] = {
+            "Cookie": self.cookie, "Content-Type": "application/json", "bireme-proof": self.proof, **OWN, **headers,
+        }  # fmt: skip
+        sent = {name: value for name, value in own.items() if value is not None}
+        return self.send("POST", path, sent, json.dumps(body))
+
+    def send(self, method: str, path: str, headers: dict[str, str], body: str | None = None) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        try:
+            connection.request(method, path, body, {"Host": self._host, **headers})
+            answer = connection.getresponse()
+            fields = {name.lower(): value for name, value in answer.getheaders()}
+            endless = fields.get("content-type", "").startswith("text/event-stream")
+            return Answer(answer.status, fields, "" if endless else answer.read().decode(errors="replace"))
+        finally:
+            connection.close()
