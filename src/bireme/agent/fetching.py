@@ -301,7 +301,9 @@ class _Fetch:
 def _make_folder(policy: Policy, identity: Identity) -> None:
     """The user's own folder in the cache. Root makes it for them; nobody else may look into it."""
     folder = folder_of(policy, identity.uid)
-    os.makedirs(policy.cache, mode=0o711, exist_ok=True)
+    if not os.path.isdir(policy.cache):
+        os.makedirs(policy.cache, exist_ok=True)
+        os.chmod(policy.cache, 0o711)  # others pass through to their own
     with suppress(FileExistsError):
         os.mkdir(folder, 0o700)
         if not identity.is_own():

@@ -39,6 +39,14 @@ def main() -> int:
     except OSError as error:
         _tell(ImageRefused(str(in_words(error, f"{wanted.image} cannot be fetched"))))
         return 1
+    except Exception as error:  # whoever waits is told, whatever an image does to us
+        what = f"{type(error).__name__}: {error}"
+        _tell(
+            ImageRefused(
+                f"{wanted.image} cannot be fetched ({what[:200]}): this is a mistake of ours, please report it"
+            )
+        )
+        return 1
     _tell(fetched.image)
     fetched.settle()
     return 0

@@ -145,3 +145,18 @@ def test_a_hold_keeps_others_from_having_it_alone_and_is_none_where_it_is_gone(t
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert hold(str(lock)) is None
+
+
+def test_no_link_of_a_users_leads_a_hold_to_what_is_not_theirs(tmp_path: Path) -> None:
+    """The agent may be root, and holds what lies in folders of users'."""
+    for name in ("theirs/roots/key", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "lock").touch()
+    held = hold(str(tmp_path / "theirs/roots/key/lock"))
+    assert held is not None
+    os.close(held)
+    (tmp_path / "theirs/roots/linked").symlink_to(tmp_path / "elsewhere")
+    assert hold(str(tmp_path / "theirs/roots/linked/lock")) is None
+    (tmp_path / "theirs/roots/key/lock").unlink()
+    (tmp_path / "theirs/roots/key/lock").symlink_to(tmp_path / "elsewhere/lock")
+    assert hold(str(tmp_path / "theirs/roots/key/lock")) is None

@@ -294,6 +294,8 @@ def says(status: int, **headers: str) -> registries.Spoil:
         (says(500), "is too busy for .* .500.: try again later, or use a mirror"),
         (says(418), r"does not hand out .* \(HTTP 418\): is it a registry"),
         (says(302, Location="file:///etc/passwd"), "which is no web address: this is no registry"),
+        (says(302, Location="http://x:99999/"), "which is no web address: this is no registry"),
+        (says(302, Location="http://["), "which is no web address: this is no registry"),
         (says(302, Location="/v2/"), "sends us in a circle: this is no registry"),
         (says(401), "does not say what it wants to be shown"),
         (says(401, WWW_Authenticate='Bearer realm="ftp://x/"'), "which is no web address"),

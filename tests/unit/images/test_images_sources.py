@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import stat
 import struct
 import subprocess
 from collections.abc import Callable
@@ -84,9 +85,12 @@ def test_a_squashfs_of_enroots_and_one_of_apptainers(tmp_path: Path, policy: Pol
     (root / "etc/rc").write_text('cd "/work"\nexec "$@"\n')
     (root / "su").write_text("x")
     (root / "su").chmod(0o4755)
+    if os.geteuid() == 0:
+        os.mknod(root / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     image = fetched(squashed(root, tmp_path / "a.sqsh"), policy)
     assert (image.environment, image.workdir) == ({"PATH": "/opt/bin", "A": "1"}, "/work")
     assert (Path(image.root) / "su").stat().st_mode & 0o7777 == 0o755, "no setuid"
+    assert not (Path(image.root) / "null").exists(), "no devices"
 
     shutil.rmtree(root / "etc")
     (root / ".singularity.d/env").mkdir(parents=True)

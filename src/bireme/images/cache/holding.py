@@ -12,11 +12,13 @@ import fcntl
 import os
 from contextlib import suppress
 
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+
 
 def hold(lock: str) -> int | None:
     """A descriptor that holds the image of this lock file; None where it is gone, or about to be."""
     try:
-        fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = _opened(lock)
     except OSError:
         return None
     try:
@@ -29,3 +31,17 @@ def hold(lock: str) -> int | None:
         pass
     os.close(fd)
     return None
+
+
+def _opened(lock: str) -> int:
+    """Without a link on the way through the user's folder: the agent that asks may be root, and locks nobody else's."""
+    folder, *above, name = lock.rsplit("/", 3)
+    fd = os.open(folder or "/", _FOLDER)
+    try:
+        for part in above:
+            below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
+    finally:
+        os.close(fd)

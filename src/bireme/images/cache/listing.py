@@ -76,6 +76,7 @@ def prune(cache: Cache, before: float) -> tuple[list[Item], list[Item]]:
         for item in items(cache):
             if item.used_at < before:
                 (gone if take_away(cache, item) else kept).append(item)
+        cache.forget_meanings()
     return gone, kept
 
 

@@ -161,9 +161,14 @@ class Cache:
     def remember(self, name: str, digest: str) -> None:
         self._write(self._name_file(name), Meaning(name=name, digest=digest, at=time.time()))
 
-    def forget(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(self._name_file(name))
+    def forget_meanings(self) -> None:
+        """What names meant that mean nothing here any more."""
+        with os.scandir(self.path("names")) as entries:
+            for entry in entries:
+                meaning = _read(entry.path, Meaning)
+                if meaning is None or not os.path.exists(self.path("roots", key_of(meaning.digest))):
+                    with suppress(FileNotFoundError):
+                        os.unlink(entry.path)
 
     def _name_file(self, name: str) -> str:
         return self.path("names", f"{hashlib.sha256(name.encode(errors='surrogateescape')).hexdigest()}.json")

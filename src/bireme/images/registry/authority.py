@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 from bireme.images.refusing import RefusedError
 from bireme.images.registry.credentials import Credentials, enroot_file, find
-from bireme.images.registry.wire import UnreachableError, request
+from bireme.images.registry.wire import UnreachableError, parts_of, request
 
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _MOST_BYTES = 1 << 20
@@ -40,11 +40,12 @@ class Authority:
                 return
             scheme, _, parameters = headers.get("www-authenticate", "").partition(" ")
             said = dict(_PARAMETER.findall(parameters))
-            realm_host = urlsplit(said.get("realm", "")).hostname or ""
-            self._used = find([each for each in (self._host, realm_host) if each], self._user)
             if scheme.lower() == "basic":
+                self._used = find([self._host], self._user)
                 shown = self._used.basic() if self._used is not None else ""
-            elif scheme.lower() == "bearer" and said.get("realm"):
+            elif scheme.lower() == "bearer" and "realm" in said:
+                by = parts_of(said["realm"], self._host).hostname  # Enroot keeps Docker Hub under this name
+                self._used = find([self._host, by or ""], self._user)
                 shown = f"Bearer {self._token(said, url)}"
             else:
                 raise RefusedError(f"{self._host} refuses {self._name} and does not say what it wants to be shown")

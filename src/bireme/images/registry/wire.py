@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from bireme import __version__
@@ -87,13 +87,9 @@ def request(
     url: str, headers: Mapping[str, str], *, authorization: str = "", idle_s: float, body: bytes | None = None
 ) -> Answer:
     """`authorization` is shown to the host of `url` alone. Raises UnreachableError, RefusedError."""
-    first = urlsplit(url)
+    first = parts_of(url, url)
     for _ in range(_MOST_REDIRECTS + 1):
-        here = urlsplit(url)
-        if here.scheme not in ("http", "https") or not here.hostname:
-            raise RefusedError(
-                f"{first.netloc} sends us to {url[:200]!r}, which is no web address: this is no registry"
-            )
+        here = parts_of(url, first.netloc)
         if first.scheme == "https" and here.scheme == "http":
             raise RefusedError(f"{first.netloc} sends us on without TLS (to {here.netloc}): that is not done")
         shown = {"Authorization": authorization} if authorization and here.netloc == first.netloc else {}
@@ -101,8 +97,23 @@ def request(
         if answer.status not in _REDIRECTS or "location" not in answer.headers:
             return answer
         answer.close()
-        url = urljoin(url, answer.headers["location"])
+        url = _joined(url, answer.headers["location"])
     raise RefusedError(f"{first.netloc} sends us in a circle: this is no registry")
+
+
+def _joined(url: str, location: str) -> str:
+    with suppress(ValueError):
+        return urljoin(url, location)
+    return location
+
+
+def parts_of(url: str, host: str) -> SplitResult:
+    """`host`: who sends us there. Raises RefusedError."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts
+    raise RefusedError(f"{host} sends us to {url[:200]!r}, which is no web address: this is no registry")
 
 
 def _asked(url: str, headers: Mapping[str, str], idle_s: float, body: bytes | None) -> Answer:

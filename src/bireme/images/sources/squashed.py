@@ -14,6 +14,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 
 from bireme.images.cache.progress import Meter
 from bireme.images.elf import own_architecture
@@ -37,22 +38,24 @@ def unsquash(path: str, offset: int, root: str, allowance: Allowance, meter: Met
     size = os.stat(path).st_size
     meter.expect(size)
     meter.came(size)
-    privileged = list(_listed(program, path, offset, allowance))
+    unwanted = list(_listed(program, path, offset, allowance))
     words = [program, "-no-progress", "-force", "-user-xattrs", *_offset(offset), "-dest", root, path]
     done = subprocess.run(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
     )
     if done.returncode not in (0, 2):  # 2: something could not be done that is left out, such as devices
         raise RefusedError(f"{path} cannot be unpacked: {_last_line(done.stderr)}; copy it anew")
-    for name in privileged:
-        place = root + name
-        if not os.path.islink(place) and os.path.exists(place):
-            os.chmod(place, os.lstat(place).st_mode & 0o777)
+    for kind, name in unwanted:
+        with suppress(FileNotFoundError):  # what the user could not make
+            if kind in b"bc":
+                os.unlink(root + name)
+            else:
+                os.chmod(root + name, os.lstat(root + name).st_mode & 0o1777)
     meter.unpacked(size)
 
 
-def _listed(program: str, path: str, offset: int, allowance: Allowance) -> Iterator[str]:
-    """Sums all up; gives the names that are setuid or setgid."""
+def _listed(program: str, path: str, offset: int, allowance: Allowance) -> Iterator[tuple[bytes, str]]:
+    """Sums all up; gives the kinds and names of devices, and of what is setuid or setgid."""
     words = [program, "-no-progress", "-llnumeric", *_offset(offset), path]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as listing:
         assert listing.stdout is not None
@@ -64,8 +67,8 @@ def _listed(program: str, path: str, offset: int, allowance: Allowance) -> Itera
                     continue
                 kind, mode, size, name = found.groups()
                 allowance.take_entry(int(size) if kind == b"-" else 0)
-                if kind in b"-d" and set(mode) & set(b"sS"):
-                    yield os.fsdecode(name or b"")
+                if kind in b"bc" or (kind in b"-d" and set(mode) & set(b"sS")):
+                    yield kind, os.fsdecode(name or b"")
         except BaseException:
             listing.kill()
             raise

@@ -98,7 +98,7 @@ class Layering:
                     written += os.write(fd, piece[written:])
             for name, value in entry.xattrs.items():
                 if name.startswith(_USERS_XATTRS):
-                    with suppress(OSError):  # not every file system has them
+                    with suppress(OSError, ValueError):  # not every file system has them, nor any name
                         os.setxattr(fd, name, value)
             os.utime(fd, (entry.mtime, entry.mtime))
         finally:

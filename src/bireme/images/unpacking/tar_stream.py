@@ -136,6 +136,8 @@ def _check_sum(header: bytes) -> None:
 def _entry(header: bytes, kind: bytes, size: int, extra: dict[str, bytes]) -> Entry:
     if kind not in _KINDS:
         raise _damaged(f"an entry of type {kind!r}")
+    if any(b"\0" in value for key, value in extra.items() if not key.startswith(_XATTR)):
+        raise _damaged("a name that no file can have")
     if any(key.startswith("GNU.sparse") for key in extra):
         raise _damaged("a sparse file")
     name = extra.get("path") or _joined(header)
@@ -149,7 +151,7 @@ def _entry(header: bytes, kind: bytes, size: int, extra: dict[str, bytes]) -> En
         name=os.fsdecode(name),
         target=os.fsdecode(target),
         mode=_number(header[100:108]),
-        mtime=_time(extra["mtime"]) if "mtime" in extra else _number(header[136:148]),
+        mtime=_time(extra["mtime"] if "mtime" in extra else _number(header[136:148])),
         size=size if what == FILE else 0,
         xattrs={key.removeprefix(_XATTR): value for key, value in extra.items() if key.startswith(_XATTR)},
     )
@@ -179,9 +181,10 @@ def _decimal(text: bytes) -> int:
     return int(text)
 
 
-def _time(text: bytes) -> float:
+def _time(said: bytes | int) -> float:
+    """What a file system takes as one."""
     try:
-        value = float(text)
+        value = float(said)
     except ValueError:
         raise _damaged("a time is none") from None
     return value if 0 <= value < 1 << 40 else 0.0
