@@ -12,6 +12,7 @@ from bireme.core.faults.restarts.inquests import MOST_AT_ONCE
 from bireme.core.faults.restarts.kind import MOST_S
 from bireme.core.faults.restarts.shelves import FORGIVEN, INQUESTS, KEPT_FROM
 from bireme.core.jobs import requests
+from bireme.core.jobs.states import base_state, job_state
 from bireme.core.model import events as e
 from bireme.core.model import observations as o
 from bireme.core.model.finding.findings import Gravity, Place
@@ -593,3 +594,13 @@ def test_a_cuda_error_is_the_programs_own_unless_its_own_gpu_broke(gpu: int, res
     world.trouble("xid", Place(node="n1", gpu=gpu), cause="gpu_fell_off_bus")
     fails(world, cause="illegal_memory_access")
     assert world.job("train").restarts == restarts
+
+
+def test_who_polls_the_accounting_does_not_take_a_job_for_failed_that_may_come_back() -> None:
+    world = world_with("2x1:h100")
+    train(world)
+    world.finish("train", 1)
+    world.settle()
+    assert (job_state(world.job("train")), base_state(world.job("train").phase)) == ("COMPLETING", "RUNNING")
+    looked(world, "train", "python_error")
+    assert base_state(world.job("train").phase) == "FAILED"

@@ -50,8 +50,14 @@ def _held_state(phase: Pending) -> str:
     return "RESV_DEL_HOLD" if ReasonKind.RESERVATION_DELETED in kinds else "PENDING"
 
 
+_FAILURES = ("FAILED", "OUT_OF_MEMORY", "TIMEOUT")
+
+
 def base_state(phase: Phase) -> str:
-    """While a job is completing: what it will be. Else the same as its state."""
+    """While a job is completing: what it will be. Else the same as its state. Of one whose failure is looked into, or
+    that is healed, the accounting does not know an end yet: who asks would take it for over."""
+    if isinstance(phase, Ending) and (phase.awaits_verdict or (phase.requeue and phase.outcome.state in _FAILURES)):
+        return "RUNNING"
     return phase.outcome.state if isinstance(phase, Ending | Finished) else phase_state(phase)
 
 
