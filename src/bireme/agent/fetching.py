@@ -293,9 +293,13 @@ class _Fetch:
             self._read_fd = -1
 
     def _kill(self) -> None:
-        if self._pid:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._pid, signal.SIGKILL)
+        if not self._pid:
+            return
+        try:
+            os.killpg(self._pid, signal.SIGKILL)
+        except ProcessLookupError:  # it has not come to lead a group yet, or is over
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
 
 
 def _make_folder(policy: Policy, identity: Identity) -> None:

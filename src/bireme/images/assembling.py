@@ -16,7 +16,7 @@ from bireme.images.cache.eviction import make_room
 from bireme.images.cache.holding import hold
 from bireme.images.cache.progress import Meter
 from bireme.images.cache.store import Cache, key_of
-from bireme.images.elf import own_architecture
+from bireme.images.elf import check_architecture
 from bireme.images.manifests import Config
 from bireme.images.messages import Image, Policy
 from bireme.images.refusing import RefusedError
@@ -39,12 +39,7 @@ class Layered:
 
     def check(self) -> None:
         """Raises RefusedError for what cannot run here, or contradicts itself."""
-        own = own_architecture()
-        if self.config.architecture not in ("", own):
-            raise RefusedError(
-                f"{self.name} is made for other processors ({self.config.architecture}) than this machine's ({own}): "
-                "name an image that is made for these"
-            )
+        check_architecture(self.name, self.config.architecture)
         if self.config.diff_ids and len(self.config.diff_ids) != len(self.sizes):
             raise RefusedError(f"{self.name} has {len(self.sizes)} layers and describes others: push it anew")
 

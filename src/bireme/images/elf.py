@@ -9,6 +9,8 @@ import os
 import platform
 import stat
 
+from bireme.images.refusing import RefusedError
+
 _OF_MACHINE = {
     "x86_64": "amd64",
     "aarch64": "arm64",
@@ -27,6 +29,16 @@ _MOST_LINKS = 10
 def own_architecture() -> str:
     machine = platform.machine()
     return _OF_MACHINE.get(machine, machine)
+
+
+def check_architecture(name: str, architecture: str) -> None:
+    """Raises RefusedError for an image that cannot run here; one that says nothing may."""
+    own = own_architecture()
+    if architecture not in ("", own):
+        raise RefusedError(
+            f"{name} is made for other processors ({architecture}) than this machine's ({own}): "
+            "name an image that is made for these"
+        )
 
 
 def architecture_of(root: str) -> str:

@@ -19,11 +19,11 @@ from bireme.images.assembling import Layered, assemble, committed, new_root
 from bireme.images.cache.eviction import make_room
 from bireme.images.cache.progress import Meter, Tell
 from bireme.images.cache.store import Cache, Meaning
-from bireme.images.elf import own_architecture
+from bireme.images.elf import check_architecture
 from bireme.images.manifests import Manifest
 from bireme.images.messages import Image, Policy, Wanted, folder_of
 from bireme.images.references import Reference, parse_reference
-from bireme.images.refusing import RefusedError, in_words
+from bireme.images.refusing import in_words
 from bireme.images.registry.client import RegistryClient
 from bireme.images.registry.wire import UnreachableError
 from bireme.images.sources.archive import opened_archive
@@ -133,11 +133,7 @@ class _Fetching:
         with new_root(self._cache, identity) as root:
             unsquash(path, offset, root, allowance, meter)
             image = stated_in(root, name=path, read_only=True)
-            if image.architecture not in ("", own_architecture()):
-                raise RefusedError(
-                    f"{path} is made for other processors ({image.architecture}) than this machine's "
-                    f"({own_architecture()}): name an image that is made for these"
-                )
+            check_architecture(path, image.architecture)
         return committed(self._cache, identity, image, allowance.bytes_used, self._policy)
 
     # --- all -----------------------------------------------------------------------------------------------

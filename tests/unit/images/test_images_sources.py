@@ -229,6 +229,14 @@ def test_a_busybox_runs_in_what_was_unpacked(tmp_path: Path, policy: Policy) -> 
     assert image.architecture
 
 
+def test_a_folder_of_other_programs_is_refused(tmp_path: Path, policy: Policy) -> None:
+    (tmp_path / "image/usr/bin").mkdir(parents=True)
+    (tmp_path / "image/bin").symlink_to("usr/bin")
+    (tmp_path / "image/usr/bin/sh").write_bytes(b"\x7fELF\2\2\1" + bytes(11) + (22).to_bytes(2, "big"))
+    with pytest.raises(RefusedError, match=r"made for other processors \(s390x\) than this machine's"):
+        fetched(tmp_path / "image", policy)
+
+
 def test_a_cache_of_somebody_elses_is_not_used(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root gives folders away")

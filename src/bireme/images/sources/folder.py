@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from bireme.images.elf import check_architecture
 from bireme.images.messages import Image
 from bireme.images.refusing import RefusedError
 from bireme.images.sources.stated import stated_in
@@ -17,4 +18,6 @@ def plain_folder(path: str) -> Image:
     """Raises RefusedError."""
     if not os.access(path, os.R_OK | os.X_OK):
         raise RefusedError(f"{path} cannot be entered: an image must be readable by whoever runs it")
-    return stated_in(path, name=path, read_only=False)
+    image = stated_in(path, name=path, read_only=False)
+    check_architecture(path, image.architecture)
+    return image

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from bireme.images.cache.progress import Meter
-from bireme.images.elf import own_architecture
+from bireme.images.elf import check_architecture
 from bireme.images.refusing import RefusedError
 from bireme.images.unpacking.bounds import Allowance
 
@@ -94,12 +94,7 @@ def sif_offset(path: str) -> int:
             fields = _SIF_HEADER.unpack_from(head, _SIF_TABLE_AT)
         except struct.error:
             raise RefusedError(f"{path} is not whole: copy it anew") from None
-        architecture = _SIF_ARCHITECTURES.get(fields[2][:2], "")
-        if architecture and architecture != own_architecture():
-            raise RefusedError(
-                f"{path} is made for other processors ({architecture}) than this machine's ({own_architecture()}): "
-                "name an image that is made for these"
-            )
+        check_architecture(path, _SIF_ARCHITECTURES.get(fields[2][:2], ""))
         total, table_at = fields[7], fields[8]
         file.seek(max(0, table_at))
         for _ in range(min(max(0, total), _MOST_ENTRIES)):
