@@ -18,7 +18,10 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = "import numpy, starlette, uvicorn, httptools, msgspec, rich, jinja2, zstandard, pynvml, pytest_timeout, hypothesis, bireme"
+NEEDED = (
+    "import numpy, starlette, uvicorn, httptools, msgspec, rich, jinja2, zstandard, pynvml, "
+    "pytest_timeout, hypothesis, bireme"
+)
 
 
 def main(wheels: Path, folder: Path) -> int:
