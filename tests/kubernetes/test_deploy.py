@@ -164,7 +164,7 @@ def test_the_pods_of_the_daemon_set_tell_of_every_node_and_of_the_pods_of_jobs(n
         return all(f"{node} " in said for node in ("node1", "node2"))
 
     wait_for(told, "both nodes to tell what they do", LONG_S)
-    job = node_pods.bireme("sbatch", "--parsable", "-N2", "--wrap", "srun sh -c 'while :; do :; done'").strip()
+    job = node_pods.bireme("sbatch", "--parsable", "--wrap", "srun sh -c 'while :; do :; done'").strip()
 
     def measured() -> bool:
         (timeline,) = json.loads(node_pods.bireme("timeline", job, "--json"))["timelines"]

@@ -436,8 +436,7 @@ class Gateway:
 
     async def _stream_of(self, berth: Berth) -> Ends:
         """The agent of a pod, for a stream to it. Raises ValueError when that will never be, _LaterError when it may be
-        in a
-        moment."""
+        in a moment."""
         try:
             return await self._agent_of(berth)
         except OSError as error:
