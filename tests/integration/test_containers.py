@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -236,3 +237,32 @@ def test_what_an_image_says_of_itself_holds_as_under_pyxis(site: Site) -> None:
     assert plain.stdout.splitlines() == ["image outside", "/made/for/it", "entered:", "-rw-r--r--", "0"], plain.stderr
     entered = site.run("srun", image, "--container-entrypoint", "--container-workdir=/etc", *words, env=own)
     assert entered.stdout.splitlines()[:3] == ["image image", "/etc", "entered:yes"]
+
+
+def test_what_a_container_holds_is_saved_and_runs_again(site: Site) -> None:
+    if shutil.which("mksquashfs") is None:
+        pytest.skip("not installed: squashfs-tools")
+    saved = site.work / "saved.sqsh"
+    done = site.srun(f"--container-save={saved}", "sh", "-c", "echo new > /note; rm /etc/made-by")
+    assert f"pyxis: saving container filesystem at {saved}" in done.stderr
+    assert saved.stat().st_uid == site.uid
+    assert (
+        site.run("srun", f"--container-image={saved}", "sh", "-c", "cat /note; ls /etc/made-by", check=False).stdout
+        == "new\n"
+    )
+    failed = site.srun("--container-save=/nowhere/x.sqsh", "true")
+    assert "error: pyxis: /nowhere/x.sqsh cannot be written" in failed.stderr
+
+
+def test_two_hundred_tasks_start_in_one_image(site: Site) -> None:
+    """And each has its own pid in its environment."""
+    program = "test $SLURM_TASK_PID = $$ && echo $SLURM_PROCID"
+    said = site.srun("-n200", "-N1", "--overcommit", "sh", "-c", program).stdout.split()
+    assert sorted(map(int, said)) == list(range(200))
+
+
+def test_a_terminal_is_one_inside_too(site: Site) -> None:
+    said = site.srun("--pty", "sh", "-c", "tty; test -t 0 && echo yes; exit 3", check=False)
+    name, yes = said.stdout.split()
+    assert name.startswith("/dev/pts/")
+    assert (yes, said.returncode) == ("yes", 3)

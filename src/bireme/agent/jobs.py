@@ -26,8 +26,9 @@ from functools import partial
 
 import msgspec
 
-from bireme.agent.boxed_batch import BoxedBatch, NoBox
-from bireme.agent.boxing import Boxes, InBox
+from bireme.agent.boxing.asking import Boxes, InBox
+from bireme.agent.boxing.batch import BoxedBatch, NoBox
+from bireme.agent.boxing.saving import BoxSaving
 from bireme.agent.confining.confined import JobGroup
 from bireme.agent.inbox import Wait
 from bireme.agent.keeping.keepers import Grouping, Keeper, signal_below
@@ -105,6 +106,7 @@ class JobRun:
         self._input: Wait | Grouping | BoxedBatch | None = None
         """What the batch script waits for before it starts: its input, a keeper of its group, then its box."""
         self._boxes = Boxes(node, self.identity, order.denied_devices)
+        self._saving: BoxSaving | None = None
         self._box: InBox | None = None
         """In which the batch script runs."""
         self._taken_script: str | None = None
@@ -361,10 +363,12 @@ class JobRun:
         return wrapped(birth, (*box, *self._wrappers("batch")))
 
     def _script_path(self, text: str) -> str:
+        """Of a script that was taken before, for the wait for its box, the same file as a rule."""
+        path = self.node.scripts.take(self.uid, text)
         if self._taken_script is not None:
-            self.node.scripts.give_back(self.uid, self._taken_script)
+            self.node.scripts.give_back(self.uid, text)
         self._taken_script = text
-        return self.node.scripts.take(self.uid, text)
+        return path
 
     def _wrappers(self, leaf: str) -> tuple[Wrapper, ...]:
         """What stands around each task of the script or of a step."""
@@ -453,6 +457,24 @@ class JobRun:
         self._batch_left_nothing()
 
     def _batch_over(self) -> None:
+        """What it left in its box is saved first, where that was asked for."""
+        if self._box is None or not self._box.order.save or self._saving is not None:
+            self._batch_told()
+            return
+
+        def saved(problem: str) -> None:
+            self._saving = None
+            if problem:
+                log.error("job %d.%d: %s", *self.key, problem)
+                words = LastWords(self.node.loop, self._batch_told)
+                words.say(f"slurmstepd: error: pyxis: {problem}\n", self._stderr_path, self.identity)
+            if not problem or words.over:
+                self._batch_told()
+
+        self._saving = BoxSaving(self.node.loop, self._box, self.identity, saved)
+        self._saving.begin()
+
+    def _batch_told(self) -> None:
         if self._box is not None:
             self._boxes.give_back(self._box.box)
             self._box = None
@@ -598,6 +620,8 @@ class JobRun:
             self._report_batch_end(ExitStatus(0, number), NO_USAGE, "")
         if self._around is not None and self._batch is None:
             self._around.cancel()  # which says when it is over
+        if self._saving is not None:
+            self._saving.cancel()
         for step in self.steps.values():
             step.start_nothing_more(number)
 
@@ -636,7 +660,7 @@ class JobRun:
     def _end_if_nothing_left(self) -> None:
         if self.phase is not Phase.ENDING or self._script is not None or self._input is not None:
             return
-        if self._around is not None:
+        if self._around is not None or self._saving is not None:
             return
         if self._batch is not None and self._batch.ended is None:
             return

@@ -18,8 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bireme.agent.boxing import Asker, Boxes, InBox
-from bireme.agent.boxing import Wait as BoxWait
+from bireme.agent.boxing.asking import Asker, Boxes, InBox
+from bireme.agent.boxing.asking import Wait as BoxWait
+from bireme.agent.boxing.saving import BoxSaving
 from bireme.agent.devices.binding import bound_cpus, mask_text, wants_verbose
 from bireme.agent.inbox import Wait
 from bireme.agent.keeping.keepers import Grouping, Keeper, signal_below
@@ -98,6 +99,8 @@ class StepRun:
         self._boxing: BoxWait | None = None
         """While its box is waited for."""
         self._box: InBox | None = None
+        self._saving: BoxSaving | None = None
+        self._saved = False
         self._shared: list[str] = []
         """Files that several of its tasks write to."""
         self._deadline: Timer | None = None
@@ -405,6 +408,8 @@ class StepRun:
             self._grouping.cancel()
             self._grouping = None
             self._start_none_of_them()
+        if self._saving is not None:
+            self._saving.cancel()
         if self._boxing is not None:
             self._boxing.cancel()
             self._boxing = None
@@ -454,6 +459,9 @@ class StepRun:
         if self._keeper is not None and not self._keeper.empty:
             self.kill()
             return
+        if self._box is not None and self._box.order.save and not self._saved:
+            self._save(self._box)
+            return
         self.over = True
         if self._deadline is not None:
             self._deadline.cancel()
@@ -469,6 +477,21 @@ class StepRun:
         self._order = _nothing_more(self._order)  # a job may have thousands of steps, each with its environment
         self._tasks.clear()
         self._owner.on_over()
+
+    def _save(self, box: InBox) -> None:
+        """`--container-save`: the step's end waits for it."""
+        if self._saving is not None:
+            return
+
+        def saved(problem: str) -> None:
+            self._saving, self._saved = None, True
+            if problem:
+                self._tell(f"slurmstepd: error: pyxis: {problem}\n")
+            self._finish_if_all_over()
+
+        self._tell(f"pyxis: saving container filesystem at {box.order.save}\n")
+        self._saving = BoxSaving(self.node.loop, box, self._owner.identity, saved)
+        self._saving.begin()
 
     def close(self) -> None:
         self.hub.close()

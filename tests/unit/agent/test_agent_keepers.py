@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from bireme.agent.boxes.blueprint import Blueprint, Entrance, Mount, Part
 from bireme.agent.confining.tracking import LINUXPROC, PGID, Tracking
 from bireme.agent.keeping import keepers, regrouped
 from bireme.agent.keeping.keeper_words import Spawn, ordered_birth, read_order, spawn_order
@@ -53,6 +54,8 @@ WHOLE = Birth(
     notice="note",
     folder_patience_s=1.5,
     sure=True,
+    entrance=Entrance(fds=(20, 21, 22), remap_root=True),
+    blueprint=Blueprint(root="/r", mounts=(Mount("/a", "/b", ("ro",)),), parts=(Part("/p", "/q", read_only=True),)),
 )
 
 

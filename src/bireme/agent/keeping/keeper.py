@@ -44,8 +44,8 @@ from bireme.agent.keeping.keeper_words import (
 )
 from bireme.agent.messages.lines import encode_typed
 from bireme.agent.messages.protocol import LineSplitter
-from bireme.agent.starting.spawn import Spawned, SpawnError, spawn
-from bireme.agent.starting.swift import spawn_swiftly
+from bireme.agent.starting.spawn import Birth, Spawned, SpawnError, spawn
+from bireme.agent.starting.swift import spawn_into_box, spawn_swiftly
 from bireme.agent.system.descriptors import close_all_but, receive_fds
 from bireme.agent.system.processes import (
     ProcessEntry,
@@ -127,6 +127,12 @@ def _leave_the_agent(channel: socket.socket) -> None:
     signal.set_wakeup_fd(-1)
 
 
+def _spawned(birth: Birth, *, by_shell: bool) -> Spawned:
+    """By the swiftest way that this birth can be had."""
+    pid = spawn_into_box(birth) if birth.entrance is not None else spawn_swiftly(birth)
+    return Spawned(pid, -1) if pid is not None else spawn(birth, by_shell=by_shell)
+
+
 class _Keeper:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -183,8 +189,7 @@ class _Keeper:
         self._killing = False  # whoever starts something now wants it to run: the task epilog of a killed task
         birth = ordered_birth(order, fds)
         try:
-            swift = spawn_swiftly(birth)
-            spawned = Spawned(swift, -1) if swift is not None else spawn(birth, by_shell=order.by_shell)
+            spawned = _spawned(birth, by_shell=order.by_shell)
         except SpawnError as error:
             self._tell(NotBegun(error.stage, error.errno, str(error)))
             return

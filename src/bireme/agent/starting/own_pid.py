@@ -107,11 +107,13 @@ a8 0b 80 d2           mov   x8, 93 (exit)
 
 _INSTRUCTIONS = {"x86_64": (62, _X86_64), "aarch64": (183, _AARCH64)}
 """By machine: its number in ELF files, and what it is to do."""
-_SAID = b"slurmstepd: error: execve(): the program could not be executed\n"
-_HEX_COLUMN = 22
+SAID = b"slurmstepd: error: execve(): the program could not be executed\n"
+HEX_COLUMN = 22
 _FILE_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT_HEADER = struct.Struct("<IIQQQQQQ")
 _LOADED_AT = 0x400000
+ENTRY = _LOADED_AT + _FILE_HEADER.size + _SEGMENT_HEADER.size
+"""Where the first instruction is."""
 _LARGEST_PAGE = 0x10000
 _NAME = "bireme-own-pid"
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -124,12 +126,15 @@ def elf_of(machine: str) -> bytes | None:
     if machine not in _INSTRUCTIONS:
         return None
     number, table = _INSTRUCTIONS[machine]
-    code = b"".join(bytes.fromhex(line[:_HEX_COLUMN]) for line in table.splitlines()) + _SAID
-    begins = _FILE_HEADER.size + _SEGMENT_HEADER.size
-    entry, size = _LOADED_AT + begins, begins + len(code)
+    return elf_around(number, b"".join(bytes.fromhex(line[:HEX_COLUMN]) for line in table.splitlines()) + SAID)
+
+
+def elf_around(number: int, code: bytes) -> bytes:
+    """The smallest file of this machine's that begins with the first of these instructions, at `ENTRY`."""
+    size = ENTRY - _LOADED_AT + len(code)
     sixty_four_bits = b"\x7fELF\x02\x01\x01"
     file = _FILE_HEADER.pack(
-        sixty_four_bits, 2, number, 1, entry, _FILE_HEADER.size, 0, 0, 64, _SEGMENT_HEADER.size, 1, 0, 0, 0
+        sixty_four_bits, 2, number, 1, ENTRY, _FILE_HEADER.size, 0, 0, 64, _SEGMENT_HEADER.size, 1, 0, 0, 0
     )
     readable_and_executable = 5
     segment = _SEGMENT_HEADER.pack(1, readable_and_executable, 0, _LOADED_AT, _LOADED_AT, size, size, _LARGEST_PAGE)
@@ -143,7 +148,7 @@ def own_pid_program() -> str | None:
     if program is None:
         return None
     try:
-        fd = _sealed_in_memory(program)
+        fd = sealed_in_memory(program, _NAME)
     except OSError:
         return None
     path = f"/proc/self/fd/{fd}"
@@ -153,12 +158,13 @@ def own_pid_program() -> str | None:
     return path
 
 
-def _sealed_in_memory(program: bytes) -> int:
+def sealed_in_memory(program: bytes, name: str) -> int:
+    """A descriptor of it, as a file that nobody can change. Raises OSError."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
-        fd = os.memfd_create(_NAME, flags | _MFD_EXEC)
+        fd = os.memfd_create(name, flags | _MFD_EXEC)
     except OSError:  # an older kernel, where everything in memory may be executed
-        fd = os.memfd_create(_NAME, flags)
+        fd = os.memfd_create(name, flags)
     try:
         os.write(fd, program)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)

@@ -15,6 +15,7 @@ does first.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -23,6 +24,9 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import NamedTuple
 
+import msgspec
+
+from bireme.agent.starting.own_box import NAMESPACE_FDS, own_box_program
 from bireme.agent.starting.own_pid import ROOM, own_pid_program
 from bireme.agent.starting.spawn import RESET_SIGNALS, SHELL, Birth, SpawnError, find_program
 from bireme.agent.system.descriptors import limit_of_tasks
@@ -49,7 +53,7 @@ class _UnsuitableError(Exception):
 
 def spawn_swiftly(birth: Birth) -> int | None:
     """The pid of the program; None: it was not started, and is to be started by `spawn`."""
-    if not _suits(birth):
+    if birth.is_of_box or not _suits(birth):
         return None
     pid = None
     try:
@@ -73,19 +77,46 @@ def spawn_swiftly(birth: Birth) -> int | None:
     return pid
 
 
+def spawn_into_box(birth: Birth) -> int | None:
+    """The pid of a task on its way into its box, which says itself that its program is not there; None: it was not
+    started, and is to be started by `spawn`."""
+    entrance = birth.entrance
+    if entrance is None or entrance.fds != NAMESPACE_FDS or not birth.pid_variable or not _suits(birth):
+        return None
+    between = own_box_program(remap_root=entrance.remap_root)
+    if between is None:
+        return None
+    others = {name: value for name, value in birth.env.items() if name != birth.pid_variable}
+    missing = f"slurmstepd: error: execve(): {birth.argv[0]}: {os.strerror(errno.ENOENT)}\n"
+    try:
+        with _lent(msgspec.structs.replace(birth, cwd="/")), _opened(birth) as fds:
+            return os.posix_spawn(
+                between,
+                [between, birth.cwd, missing, *_places(birth), "", *birth.argv],
+                {birth.pid_variable: ROOM, **others},
+                file_actions=[(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in fds.items()],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=RESET_SIGNALS,
+            )
+    except (OSError, ValueError, OpenFileError, _UnsuitableError):
+        return None
+
+
+def _places(birth: Birth) -> list[str]:
+    """Where its program may be, in the box."""
+    name = birth.argv[0]
+    return [name] if "/" in name else [f"{folder or '.'}/{name}" for folder in birth.env.get("PATH", "").split(":")]
+
+
 def _suits(birth: Birth) -> bool:
-    if (
-        not birth.argv
-        or birth.is_of_box
-        or birth.foreign is not None
-        or birth.join_files
-        or birth.rlimits
-        or birth.nice is not None
-    ):
+    if not birth.argv or birth.blueprint is not None or birth.foreign is not None or birth.join_files:
         return False
-    if birth.controlling_tty or not birth.new_session or birth.greeting or birth.notice:
+    if birth.rlimits or birth.nice is not None or birth.controlling_tty or not birth.new_session:
         return False
-    return birth.cwd.startswith("/") and (_needs_no_shell(birth) or _suits_a_shell(birth))
+    if birth.greeting or birth.notice or not birth.cwd.startswith("/"):
+        return False
+    return birth.entrance is not None or _needs_no_shell(birth) or _suits_a_shell(birth)
 
 
 def _needs_no_shell(birth: Birth) -> bool:

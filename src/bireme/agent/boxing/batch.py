@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from bireme.agent.boxing import Asker, Boxes, InBox, Wait
+from bireme.agent.boxing.asking import Asker, Boxes, InBox, Wait
 from bireme.agent.keeping.keepers import Keeper
 from bireme.agent.keeping.launching import Launching
 from bireme.agent.last_words import LastWords

@@ -30,6 +30,7 @@ from bireme.agent.keeping.keepers import Keeper
 from bireme.agent.keeping.launching import Launching
 from bireme.agent.messages.orders import Box
 from bireme.agent.node import Node
+from bireme.agent.starting.own_box import NAMESPACE_FDS
 from bireme.agent.starting.spawn import ANSWER_FD, Birth, SpawnError
 from bireme.agent.system.descriptors import receive_fds
 from bireme.agent.system.identity import Identity
@@ -38,10 +39,8 @@ from bireme.agent.system.reaper import ReapedChild
 from bireme.images.messages import Image, ImageRefused, Progress
 from bireme.images.unpacking.bounds import shown
 
-_FIRST_FD = 20
-"""Where a task has the descriptors of its box until it has entered."""
 _MOST_ANSWER, _MOST_FDS = 1 << 16, 8
-_NAMESPACES = 3
+_NAMESPACES = len(NAMESPACE_FDS)
 _OTHER_GPUS = ("/dev/kfd", "/dev/dri", "/dev/nvidia-caps")
 _decode: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
 
@@ -81,7 +80,7 @@ class InBox:
 
     def __call__(self, birth: Birth) -> Birth:
         image, order = self.box.image, self.order
-        fds = tuple(range(_FIRST_FD, _FIRST_FD + _NAMESPACES))
+        fds = NAMESPACE_FDS
         home = ROOTS_HOME if self.box.remap_root else ""
         return replace(
             birth,
