@@ -7,9 +7,10 @@ what this cluster does not have, or this visitor may not see, is told in its pla
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from bireme.web import words
 from bireme.web.asking import Asking
 from bireme.web.pages.nodes import said_of_node
 from bireme.web.pages.services import said_of_service
@@ -85,17 +86,18 @@ def _calendar(reservations: list[Mapping[str, Any]], now: float) -> dict[str, An
 
 
 def _asked(event: Mapping[str, Any]) -> dict[str, Any]:
-    words = event["cause"].split(" ", 2)
+    parts = event["cause"].split(" ", 2)
     return {
         "seq": event["seq"],
         "at": event["at"],
         "user": event["user"],
-        "by": words[2] if len(words) > 2 else "",
+        "by": parts[2] if len(parts) > 2 else "",
         **_said(event["kind"], event["data"]),
     }
 
 
 _SAID: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "AccountsChanged": lambda data: "; ".join(_of_book(data)) or "the account book",
     "PartitionUpdated": lambda data: f"partition {data['partition']['name']} is {data['partition'].get('state', 'UP')}",
     "ReservationSet": lambda data: (
         f"reservation {data['reservation']['name']} of {','.join(data['reservation'].get('nodes', ()))}"
@@ -106,14 +108,29 @@ _SAID: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
+def _of_book(data: Mapping[str, Any]) -> Iterator[str]:
+    """A change of the account book, in sacctmgr's words."""
+    for each in data.get("accounts", ()):
+        yield f"account {each['name']}"
+    for each in data.get("associations", ()):
+        user, account = each.get("user"), each["account"]
+        limits = each.get("limits") or {}
+        found = {name: dict(value) if isinstance(value, list) else value for name, value in limits.items()}
+        yield f"{f'user {user} in ' if user else ''}account {account} {words.limits(found)}".strip()
+    for each in data.get("qos", ()):
+        yield f"QOS {each['name']}"
+    known = {"accounts", "associations", "qos"}
+    yield from (f"{name} {_short({name: value})}" for name, value in data.items() if name not in known and value)
+
+
 def _said(kind: str, data: Mapping[str, Any]) -> dict[str, str]:
     """A change in words; one that has none by its name and what it holds."""
     if kind.startswith("Node"):
         return {"said": f"node {data['node']}: {said_of_node({'kind': kind, 'data': data})}", "data": ""}
     if kind.startswith(("Service", "Revision", "Replica")):
         return {"said": f"service {data['name']}: {said_of_service({'kind': kind, 'data': data})}", "data": ""}
-    words = _SAID.get(kind)
-    return {"said": words(data), "data": ""} if words is not None else {"said": kind, "data": _short(data)}
+    say = _SAID.get(kind)
+    return {"said": say(data), "data": ""} if say is not None else {"said": kind, "data": _short(data)}
 
 
 def _short(data: Mapping[str, Any]) -> str:

@@ -70,6 +70,8 @@ _SAID = {
     "ServiceDeployed": "revision {number} was made by {by}",
     "ServiceScaled": "{wanted} wanted: {why}",
     "ServiceStopping": "{by} stops it",
+    "ServiceRemoved": "it is gone",
+    "ServiceKeyAdded": "a key was made",
     "ServiceKeyRevoked": "key {key_id} was revoked by {by}",
     "RevisionChosen": "revision {number} was chosen by {by}",
     "RevisionShifted": "revision {number} has {percent}% of the requests, by {by}",

@@ -7,6 +7,7 @@ not measured is shown as that, and never as nothing used.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import ceil
 from typing import Any
 
 from bireme.web.asking import Asking
@@ -24,7 +25,7 @@ async def use(asking: Asking) -> Values:
     length = int(days) if days in map(str, DAYS) else 7
     now = (await asking.get("/v1/ping"))["now"]
     asked = {name: asking.query.get(name, "").strip() for name in ("account", "user")}
-    start = str(int((now - length * _DAY_S) // 60 * 60))
+    start = str(ceil((now - length * _DAY_S) / 60) * 60)  # so that what runs now is in the last whole day
     told, book = await asking.together(
         asking.get("/v1/report", {"start": start, "jobs": "15", **asked}),
         asking.get_or(None, "/v1/accounting/manager"),

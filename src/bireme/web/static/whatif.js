@@ -81,7 +81,7 @@ function figures(before, after) {
   /** @type {[string, (sums: Sums) => string][]} */
   const rows = [["nodes in service", (sums) => String(sums.nodes)], ["GPUs", (sums) => String(sums.gpus)],
     ["jobs that start now", (sums) => String(sums.start_now)], ["jobs with a time", (sums) => String(sums.start_later)],
-    ["without a time", (sums) => String(sums.unknown)],
+    ["jobs without a time", (sums) => String(sums.unknown)],
     ["wait on average, of those with a time", (sums) => (sums.mean_wait_s === null ? "–" : lasted(sums.mean_wait_s))]];
   return made("div", { class: "pair" }, ...rows.map(([label, value]) => {
     const [was, is] = [value(before), value(after)];
@@ -96,11 +96,11 @@ function jobs(told) {
     return made("p", { class: "empty" }, made("strong", { text: "No job waits." }), " What would be shorter or longer is seen when some do.");
   }
   const rows = told.jobs.slice(0, MOST_ROWS).map((job) => [
-    made("a", { href: `${root}/jobs/${job.job_id}`, text: job.job }), job.name, job.user, String(job.nodes), String(job.gpus),
-    when(job.before, told.now), when(job.after, told.now), difference(job),
+    made("a", { href: `${root}/jobs/${job.job_id}`, text: job.job }), job.name, when(job.before, told.now),
+    when(job.after, told.now), difference(job), job.user, String(job.nodes), String(job.gpus),
   ]);
   const more = told.left_out + Math.max(0, told.jobs.length - MOST_ROWS);
-  const shown = table("Jobs that wait", ["Job", "Name", "User", "#Nodes", "#GPUs", "As it is", "Then", "Change"], rows);
+  const shown = table("Jobs that wait", ["Job", "Name", "As it is", "Then", "Change", "User", "#Nodes", "#GPUs"], rows);
   return made("div", {}, shown, ...(more > 0 ? [made("p", { class: "quiet", text: `${more} more are not listed.` })] : []));
 }
 
