@@ -32,6 +32,7 @@ ROWS = {
     ),
     "diagnose": ("errors in its middle", "a GiB", "64 ranks"),
     "containers": ("a task in a cached image", "tasks in one image"),
+    "images": ("unpacked, gzip",),
     "fences": ("a report to its fence", "GPUs fenced", "nodes drained"),
     "router": ("idle: CPU", "from zero", "out of order", "beside nginx"),
     "much": ("scancel -u: an array", "first ping", "in the history", "last tenth to the first"),

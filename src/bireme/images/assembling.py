@@ -82,9 +82,10 @@ def new_root(cache: Cache, digest: str) -> Iterator[str]:
 
 def committed(cache: Cache, digest: str, image: Image, size: int, policy: Policy) -> Image:
     """From now on it is there, and others make way if it has to be."""
-    done = cache.commit(digest, image, size)
-    held = hold(done.lock)
-    assert held is not None, "nobody evicts what was used last while there is something else"
+    with cache.only():
+        done = cache.commit(digest, image, size)
+        held = hold(done.lock)
+    assert held is not None, "who evicts waits until it is held"
     try:
         make_room(cache, policy, 0, what=done.name)
     except RefusedError:
