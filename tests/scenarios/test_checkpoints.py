@@ -116,3 +116,16 @@ def test_a_job_says_so_itself_and_a_file_that_is_older_takes_nothing_back() -> N
     world.wait(10)
     found(world, "train", ago_s=60)
     assert world.job("train").checkpointed_at == said
+
+
+def test_one_that_was_thrown_away_is_offered_to_no_start() -> None:
+    world = Scenario("1x8")
+    world.submit("train", cpus=8)
+    world.settle()
+    job = world.job("train")
+    world.wait(60)
+    for checkpoint in (Checkpoint(path="/c", saved_at=world.now), None, None):
+        world.report(o.CheckpointSeen(job.id, job.generation, checkpoint, world.now))
+    assert (job.checkpoint, job.checkpointed_at) == (None, None)
+    assert sum(isinstance(each.event, e.JobCheckpointed) for each in world.journal) == 2, "news alone"
+    assert world.replayed().jobs == world.state.jobs

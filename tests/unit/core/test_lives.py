@@ -146,7 +146,7 @@ def _healing_life(world: Scenario) -> None:
             place = Place(node="n1", gpu=rank)
             first = len(HEALINGS.of(state)) + 1
             told = Proposal(
-                act=HealingAct.TELL, place=place, title=mode, reason="of it", findings=(first,), undo="no need"
+                act=HealingAct.FENCE_GPU, place=place, title=mode, reason="of it", findings=(first,), undo="no need"
             )
             world.record(list(proposed(state, told)))
             if mode is not HealingMode.ACT:

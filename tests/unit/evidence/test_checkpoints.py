@@ -233,10 +233,12 @@ def asked(request: object) -> tuple[int, dict[str, object]]:
 
 def test_the_program_answers_for_many_jobs_and_looks_for_its_own_user_alone(tmp_path: Path) -> None:
     hf(tmp_path / "a", 500, NEW)
-    jobs = [{"id": 1, "folder": str(tmp_path), "path": "a"}, {"id": 2, "folder": str(tmp_path), "path": "b"}]
+    known = {1: str(tmp_path / "a/checkpoint-500"), 2: str(tmp_path / "b/step-1.pt")}
+    jobs = [{"id": n, "folder": str(tmp_path), "path": path, "known": known[n]} for n, path in ((1, "a"), (2, "b"))]
     code, told = asked({"owner_uid": os.geteuid(), "jobs": jobs})
     found = {"path": str(tmp_path / "a/checkpoint-500"), "step": 500, "saved_at": NEW, "layout": "hf-trainer"}
-    one, two = {"id": 1, "found": found, "passed_over": []}, {"id": 2, "found": None, "passed_over": []}
+    one = {"id": 1, "found": found, "passed_over": [], "gone": False}
+    two = {"id": 2, "found": None, "passed_over": [], "gone": True}
     assert (code, told) == (0, {"jobs": [one, two]})
     code, told = asked({"owner_uid": os.geteuid() + 1, "jobs": jobs})
     assert (code, "nobody's files but that user's" in str(told["error"])) == (2, True)

@@ -405,6 +405,9 @@ def _finish(state: State, job: Job) -> None:
 
 def _job_checkpointed(state: State, event: e.JobCheckpointed, at: float) -> Sequence[c.Command]:
     job = state.jobs[event.job_id]
+    if event.gone:
+        job.checkpoint = job.checkpointed_at = None
+        return NOTHING
     if event.checkpoint is None:
         job.checkpointed_at = at
         return NOTHING

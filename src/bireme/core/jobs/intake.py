@@ -93,6 +93,8 @@ def _checkpoint_seen(state: State, seen: o.CheckpointSeen, now: float) -> list[e
     job = state.jobs.get(seen.job_id)
     if job is None or job.generation != seen.generation or not isinstance(job.phase, _SAVES) or job.mirrored:
         return []
+    if seen.checkpoint is None:
+        return [e.JobCheckpointed(job.id, job.generation, gone=True)] if job.checkpoint is not None else []
     found = replace(seen.checkpoint, saved_at=min(seen.checkpoint.saved_at, now))
     return [e.JobCheckpointed(job.id, job.generation, found)] if job.checkpoint != found else []
 

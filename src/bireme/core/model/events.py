@@ -262,11 +262,12 @@ class JobGuarded:
 @dataclass(frozen=True, slots=True)
 class JobCheckpointed:
     """A job has saved its work: what it did until now, or until `checkpoint` was written, is not lost if it is started
-    again. None: it says so itself (`bireme checkpoint`)."""
+    again. None: it says so itself (`bireme checkpoint`). `gone`: what it had saved is there no more."""
 
     job_id: int
     generation: int
     checkpoint: Checkpoint | None = None
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

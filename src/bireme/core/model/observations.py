@@ -272,11 +272,12 @@ class IdlenessSeen:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSeen:
-    """The newest whole checkpoint that a process of its owner's has found for a job."""
+    """The newest whole checkpoint that a process of its owner's has found for a job; None: the one that was known is
+    there no more, and no other."""
 
     job_id: int
     generation: int
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint | None
     at: float
 
 

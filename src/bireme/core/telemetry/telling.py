@@ -186,6 +186,9 @@ class _Teller:
 
     def checkpointed(self, event: e.JobCheckpointed, at: float) -> None:
         found = event.checkpoint
+        if event.gone:
+            self.mark(at, "its checkpoint is there no more")
+            return
         if found is None:
             self.told.checkpoints.append(Mark(at, "checkpoint", "good"))
             return

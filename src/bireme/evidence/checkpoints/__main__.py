@@ -2,8 +2,12 @@
 
 A request comes as JSON on standard input, the answer goes as JSON to standard output:
 
-    {"owner_uid": 1000, "jobs": [{"id": 42, "folder": "/home/a/run", "path": "out/%j", "since": 1.7e9}], "seconds": 10}
-    {"jobs": [{"id": 42, "found": {"path": ..., "step": 500, "saved_at": ..., "layout": ...}, "passed_over": [...]}]}
+    {"owner_uid": 1000, "jobs": [{"id": 42, "folder": "/home/a/run", "path": "out/%j", "since": 1.7e9,
+     "known": "/home/a/run/out/step-400"}], "seconds": 10}
+    {"jobs": [{"id": 42, "found": {"path": ..., "step": 500, "saved_at": ..., "layout": ...}, "passed_over": [...],
+     "gone": false}]}
+
+`known`: what was found before; `gone`: it is there no more.
 
 Who starts it gives it the owner's user and groups, and ends it when its time is over: a file system that hangs cannot
 be left from within. It writes nothing, and has bounded memory and CPU time.
@@ -32,14 +36,15 @@ def main() -> int:
         if owner != os.geteuid():
             raise ValueError(f"it runs as user {os.geteuid()}, and looks at nobody's files but that user's")
         seconds = min(SECONDS, float(request.get("seconds", SECONDS)))
-        jobs = [(int(each["id"]), _wanted(each)) for each in request["jobs"]]
+        jobs = [(int(each["id"]), _wanted(each), str(each.get("known") or "")) for each in request["jobs"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         print(json.dumps({"error": f"the request cannot be read: {error}"}))
         return 2
     bind(memory_bytes=_MEMORY, cpu_s=_CPU_S, descriptors=_DESCRIPTORS)
     # A few at the beginning must not take the time of all others.
     looker = Looker(seconds=max(0.5, seconds / max(1, len(jobs))))
-    print(json.dumps({"jobs": [{"id": job, **_told(looker, wanted)} for job, wanted in jobs]}))
+    told = [{"id": job, **_told(looker, wanted), "gone": _is_gone(known)} for job, wanted, known in jobs]
+    print(json.dumps({"jobs": told}))
     return 0
 
 
@@ -48,6 +53,17 @@ def _wanted(data: Mapping[str, Any]) -> Wanted:
     if not folder.startswith("/"):
         raise ValueError("a folder has a path from the root on")
     return Wanted(folder=folder, path=str(data.get("path") or ""), since=float(data.get("since") or 0.0))
+
+
+def _is_gone(known: str) -> bool:
+    """Only where that is certain: a folder that cannot be looked into is not gone."""
+    try:
+        os.lstat(known or "/")
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        pass
+    return False
 
 
 def _told(looker: Looker, wanted: Wanted) -> dict[str, Any]:

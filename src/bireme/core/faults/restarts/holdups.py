@@ -39,7 +39,7 @@ def over(state: State, key: str) -> None:
 
 def saved(state: State, event: e.JobCheckpointed, at: float) -> None:
     """There is no better moment than this."""
-    if HELD_UP.of(state) and event.job_id in state.holding:
+    if not event.gone and HELD_UP.of(state) and event.job_id in state.holding:
         LOOKED_AT.put(state, event.job_id, at)
 
 

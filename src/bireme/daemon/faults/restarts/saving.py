@@ -122,7 +122,7 @@ class CheckpointKeeper:
             [
                 o.CheckpointSeen(each["id"], starts[each["id"]], checkpoint, self._cluster.clock.now())
                 for each, checkpoint in found
-                if checkpoint is not None and each.get("id") in starts
+                if each.get("id") in starts and (checkpoint is not None or each.get("gone") is True)
             ]
         )
 
@@ -149,7 +149,9 @@ def saves(job: Job) -> bool:
 def wanted(job: Job) -> dict[str, Any]:
     """What the program is asked. Where no path is named, what is older than the job is another's."""
     path = checkpoint_path(job)
-    return {"id": job.id, "folder": job.spec.work_dir, "path": path, "since": 0.0 if path else job.submitted_at}
+    since = 0.0 if path else job.submitted_at
+    known = job.checkpoint.path if job.checkpoint is not None else ""
+    return {"id": job.id, "folder": job.spec.work_dir, "path": path, "since": since, "known": known}
 
 
 def checkpoint_from(told: Mapping[str, Any]) -> Checkpoint | None:
