@@ -31,6 +31,7 @@ from bench import (
     simulator,
     submit,
     telemetry,
+    web,
 )
 from bench.folders import new_folder
 from bench.results import Report, Row
@@ -57,6 +58,7 @@ SECTIONS = (
     "diagnose",
     "heal",
     "fences",
+    "web",
     "slurm",
 )
 
@@ -100,6 +102,7 @@ def _measure(section: str, sizes: Sizes, facts: dict[str, Any], with_slurm: bool
         "telemetry": telemetry,
         "diagnose": diagnose,
         "fences": fences,
+        "web": web,
         "images": images,
     }
     return modules[section].measure(sizes)

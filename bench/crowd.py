@@ -65,9 +65,9 @@ def _beside(cluster: BiremeCluster, sizes: Sizes, name: str, attack: Attack) -> 
     usual: list[float] = []
     beside: list[float] = []
     for _ in range(sizes.crowd_rounds):
-        usual += _calls(cluster, sizes.crowd_calls)
+        usual += calls(cluster, sizes.crowd_calls)
         with _standing(cluster, attack):
-            beside += _calls(cluster, sizes.crowd_calls)
+            beside += calls(cluster, sizes.crowd_calls)
     details = {
         "calls": len(beside),
         "median_ms": statistics.median(beside) * 1000,
@@ -75,8 +75,8 @@ def _beside(cluster: BiremeCluster, sizes: Sizes, name: str, attack: Attack) -> 
         "slowest_ms": max(beside) * 1000,
     }
     target = Target("<", 2.0, of_ratio=True)
-    floor = _percentile(usual) * 1000
-    return Row("crowd", f"p99 beside {name}", _percentile(beside) * 1000, "ms", floor, target=target, details=details)
+    floor = percentile(usual) * 1000
+    return Row("crowd", f"p99 beside {name}", percentile(beside) * 1000, "ms", floor, target=target, details=details)
 
 
 def _many_clients(cluster: BiremeCluster, sizes: Sizes) -> Iterator[Row]:
@@ -89,9 +89,7 @@ def _many_clients(cluster: BiremeCluster, sizes: Sizes) -> Iterator[Row]:
     beside = f"{sizes.crowd_listing} listing and {sizes.crowd_submitting} submitting clients"
     for kind, figures in spent.items():
         details = {"calls": len(figures), "median_s": statistics.median(figures), "slowest_s": max(figures)}
-        yield Row(
-            "crowd", f"{kind}, p99, {beside}", _percentile(figures), "s", target=Target("<", 0.5), details=details
-        )
+        yield Row("crowd", f"{kind}, p99, {beside}", percentile(figures), "s", target=Target("<", 0.5), details=details)
 
 
 def _request(method: str, target: str, body: bytes = b"") -> bytes:
@@ -144,7 +142,7 @@ def _is_whole(answer: bytearray) -> bool:
     return len(rest) == int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
 
 
-def _calls(cluster: BiremeCluster, count: int) -> list[float]:
+def calls(cluster: BiremeCluster, count: int) -> list[float]:
     """What an ordinary user does, one after another, each with a connection of its own, and none asked before."""
     spent = []
     for _ in range(count):
@@ -155,7 +153,7 @@ def _calls(cluster: BiremeCluster, count: int) -> list[float]:
     return spent
 
 
-def _percentile(figures: list[float], part: float = 0.99) -> float:
+def percentile(figures: list[float], part: float = 0.99) -> float:
     return sorted(figures)[min(len(figures) - 1, int(len(figures) * part))]
 
 

@@ -59,6 +59,9 @@ class Sizes:
     service_idle: int = 100
     service_idle_s: float = 30.0
     log_mib: int = 1024
+    web_nodes: int = 1_250
+    """Of eight GPUs each."""
+    web_pages: int = 200
     image_mib: int = 1000
 
 
@@ -108,6 +111,8 @@ QUICK = Sizes(
     series_hours=0.2,
     series_job_hours=1.0,
     log_mib=24,
+    web_nodes=4,
+    web_pages=6,
     image_mib=10,
     gathering_s=10.0,
     report_runs=300,

@@ -1,282 +1,111 @@
-"""What pages ask: a script explained, a change planned, the audit, a service's traffic and one request to it."""
+"""What pages ask for: the queue searched, every GPU in columns, what has changed, what an order would do."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import time
 from typing import Any
 
 import pytest
-from tests.unit.api.conftest import ask_as
+from tests.unit.api.conftest import Running
 
-from bireme.client.transport import ApiError
 from bireme.core.model import events as e
+from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
+from bireme.core.model.jobs import JobSpec, Outcome, Owner
+from bireme.core.model.resources import Allocation, Device, GresPool, GresShare, NodeShare
 
-Running = Any
-ANN, BOB = 4001, 4002
-SCRIPT = "#!/bin/sh\n#SBATCH --job-name=train -N2 --time=60\ntrue\n"
-SERVING = "#!/bin/sh\n#BIREME --replicas=2 --health=/h\nexec server\n"
-
-
-def ask(api: Running, method: str, path: str, uid: int, body: Any = None) -> tuple[int, Any]:
-    future = asyncio.run_coroutine_threadsafe(ask_as(api.app, method, path, uid, body), api.loop)
-    status, text = future.result(20)
-    return status, json.loads(text)
+CANCELLED = Outcome("CANCELLED")
+ANN, BEN = Owner(uid=4001, gid=1, user="ann"), Owner(uid=4002, gid=1, user="ben")
 
 
-# -- explain -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_script_is_explained_and_its_submission_is_one(api: Running) -> None:
-    told = api.transport.post("/v1/explain", {"script": SCRIPT, "name": "train.sh", "folder": "/tmp"})
-    assert told["error"] == ""
-    assert [line["kind"] for line in told["lines"]] == ["interpreter", "options", "command"]
-    (job,) = told["jobs"]
-    assert (job["name"], job["nodes"]["min"], job["time_limit_s"]) == ("train", 2, 3600)
-    assert {section["title"] for section in job["sections"]} >= {"Resources", "Where", "When", "Files"}
-    assert told["submission"]["path"] == "/v1/jobs"
-    assert api.transport.post("/v1/jobs", told["submission"]["body"], {"test_only": 1})["job_id"] == 1
-    made = api.transport.post(told["submission"]["path"], told["submission"]["body"])
-    spec = api.cluster.state.jobs[made["job_id"]].spec
-    assert (spec.name, spec.work_dir, spec.resources.nodes_min) == ("train", "/tmp", 2)
-
-
-def test_a_service_is_explained_as_one(api: Running) -> None:
-    told = api.transport.post("/v1/explain", {"script": SERVING, "name": "chat.sh"})
-    assert (told["service"], told["submission"]["path"], told["error"]) == ("chat", "/v1/services", "")
-    made = api.transport.post("/v1/services", told["submission"]["body"])
-    assert (made["name"], api.cluster.state.services["chat"].target.spec.scaling.replicas_max) == ("chat", 2)
-
-
-@pytest.mark.parametrize(
-    ("script", "error"),
-    [
-        ("echo hi\n", "does not look like a batch script"),
-        ("#!/bin/sh\n#SBATCH --colour=red\n", "unrecognized option"),
-        ("#!/bin/sh\r\n#SBATCH -n1\r\n", "DOS line breaks"),
-        ("#!/bin/sh\n#SBATCH --time=never\n", "time"),
-        ("#!/bin/sh\n#BIREME --replicas=many\n", "replicas"),
-    ],
-)
-def test_why_it_cannot_be_submitted_is_told(api: Running, script: str, error: str) -> None:
-    told = api.transport.post("/v1/explain", {"script": script})
-    assert error in told["error"]
-    assert told["submission"] is None
-    assert len(told["lines"]) == script.count("\n"), "its lines are told all the same"
-
-
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ({}, 400),
-        ({"script": SCRIPT, "folder": "relative"}, 400),
-        ({"script": SCRIPT, "name": "-x"}, 400),
-        ({"script": SCRIPT, "arguments": "x"}, 400),
-        ({"script": "#" * 300_000}, 413),
-        ({"script": "#!/bin/sh\n#SBATCH --array=0-4000000\n"}, 413),
-    ],
-)
-def test_what_is_no_script_is_refused(api: Running, body: dict[str, Any], status: int) -> None:
-    with pytest.raises(ApiError) as refused:
-        api.transport.post("/v1/explain", body)
-    assert refused.value.status == status
-
-
-# -- what if -----------------------------------------------------------------------------------------------------------
-
-
-def submitted(api: Running, name: str, nodes: int, **fields: Any) -> int:
-    asked = {"nodes_min": nodes, "nodes_max": nodes, "nodes_given": True, "exclusive": True}
-    spec = {"name": name, "resources": asked, "time_limit_s": 3600, "time_limit_given": True, **fields}
-    job_id: int = api.transport.post("/v1/jobs", {"spec": spec, "script": "#!/bin/sh\ntrue\n"})["job_id"]
-    return job_id
-
-
-def planned(api: Running, **change: Any) -> Any:
-    return api.transport.post("/v1/whatif", change)
-
-
-def test_more_nodes_let_a_job_start_sooner(api: Running) -> None:
-    first, second = submitted(api, "first", 2), submitted(api, "second", 2)
-    told = planned(api, add_nodes=["2x4"])
-    by_id = {each["job_id"]: each for each in told["jobs"]}
-    assert (told["before"]["nodes"], told["after"]["nodes"]) == (2, 4)
-    assert (told["before"]["start_now"], told["after"]["start_now"]) == (1, 2)
-    assert not by_id[first]["changes"]
-    assert by_id[second]["changes"]
-    assert by_id[second]["before"] >= 1000.0 + 3600
-    assert by_id[second]["after"] == 1000.0
-    assert told["jobs"][0]["job_id"] == second, "what changes comes first"
-    assert len(api.cluster.state.nodes) == 2, "nothing of the cluster is changed"
-
-
-def test_a_node_less_lets_jobs_wait(api: Running) -> None:
-    job = submitted(api, "both", 2)
-    told = planned(api, drain=["n2"])
-    (row,) = told["jobs"]
-    assert (row["job_id"], row["before"], row["after"]) == (job, 1000.0, None)
-    assert row["why"]
-    assert told["after"]["unknown"] == 1
-
-
-def test_nothing_changed_is_nothing_changed(api: Running) -> None:
-    submitted(api, "a", 1)
-    told = planned(api)
-    assert told["before"] == told["after"]
-    assert not any(row["changes"] for row in told["jobs"])
-
-
-def test_priorities_by_other_weights(api: Running) -> None:
-    """By the weight of their age the older job comes first; by size the larger one."""
-    older = submitted(api, "small", 1)
-    larger = submitted(api, "large", 2)
-    keys = {"PriorityType": "priority/multifactor", "PriorityWeightJobSize": "100000", "PriorityFavorSmall": "NO"}
-    rows = {row["job_id"]: row for row in planned(api, keys=keys)["jobs"]}
-    assert (rows[older]["before"], rows[larger]["before"]) != (rows[older]["after"], rows[larger]["after"])
-    assert rows[larger]["after"] == 1000.0
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"add_nodes": ["many"]}, "is not NODESxGPUS:TYPE"),
-        ({"add_nodes": ["99999999999x8:h100"]}, "at most"),
-        ({"add_nodes": ["50000x1"]}, "too many to plan here"),
-        ({"drain": ["n77"]}, "there is no node or switch n77"),
-        ({"keys": {"PriorityWeightWhat": "1"}}, "PriorityWeightWhat"),
-        ({"keys": {"SchedulerType": 3}}, "keys: expected"),
-        ({"add_nodes": "2x4"}, "a list of texts"),
-    ],
-)
-def test_a_change_that_cannot_be_made_is_refused(api: Running, change: dict[str, Any], said: str) -> None:
-    with pytest.raises(ApiError) as refused:
-        planned(api, **change)
-    assert refused.value.status == 400
-    assert said in str(refused.value)
-
-
-def test_who_may_take_no_snapshot_may_not_ask(api: Running) -> None:
-    state = api.cluster.state
-    state.config = replace(state.config, raw={**state.config.raw, "PrivateData": "jobs"})
-    assert ask(api, "POST", "/v1/whatif", BOB, {})[0] == 403
-    assert ask(api, "POST", "/v1/whatif", 0, {})[0] == 200
-
-
-# -- the journal, backwards --------------------------------------------------------------------------------------------
-
-
-def test_what_people_asked_for_is_told_to_operators(api: Running) -> None:
-    change = {"nodes": "n1", "state": "DRAIN", "reason": "fan"}
-    assert ask(api, "POST", "/v1/nodes/update", 0, change)[0] == 200
-    submitted(api, "a job", 1)
-    assert ask(api, "POST", "/v1/partitions/small/update", 0, {"changes": {"state": "DOWN"}})[0] == 200
-    status, told = ask(api, "GET", "/v1/audit", 0)
-    assert (status, [each["kind"] for each in told["events"]]) == (200, ["PartitionUpdated", "NodeUpdated"])
-    assert told["events"][0]["user"] == "root"
-    last = told["events"][0]["seq"]
-    assert [each["kind"] for each in ask(api, "GET", f"/v1/audit?before={last}", 0)[1]["events"]] == ["NodeUpdated"]
-    assert len(ask(api, "GET", "/v1/audit?limit=1", 0)[1]["events"]) == 1
-    assert ask(api, "GET", "/v1/audit", BOB)[0] == 403
-
-
-def test_what_happened_to_a_node_is_told_newest_first(api: Running) -> None:
-    api.happen(e.NodeLost("n1", "no answer"), e.NodeLost("n2", "no answer"), e.NodeRegistered("n1", 1000.0))
-    told = api.transport.get("/v1/nodes/n1/events")
-    assert [each["kind"] for each in told["events"]] == ["NodeRegistered", "NodeLost", "NodeRegistered"]
-    assert all(each["data"]["node"] == "n1" for each in told["events"])
-    with pytest.raises(ApiError, match="no node 'n9' here"):
-        api.transport.get("/v1/nodes/n9/events")
-
-
-# -- a service ---------------------------------------------------------------------------------------------------------
-
-
-class Echo(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        sent = self.rfile.read(int(self.headers["Content-Length"]))
-        told = json.dumps({"path": self.path, "key": self.headers["Authorization"], "sent": sent.decode()}).encode()
-        self.send_response(418)
-        self.send_header("X-Said", "<b>")
-        self.end_headers()
-        self.wfile.write(told)
-
-    def do_GET(self) -> None:
-        self.send_response(302)
-        self.send_header("Location", "http://elsewhere.example/")
-        self.end_headers()
-        self.wfile.write(b"x" * 300_000)
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
+def gpu_node(name: str) -> NodeConfig:
+    pool = GresPool("gpu", "h100", 2, (Device(0, "h100"), Device(1, "h100")))
+    return NodeConfig(name=name, cpus=8, cores_per_socket=8, memory_mib=1000, gres=(pool,))
 
 
 @pytest.fixture
-def served(api: Running) -> Iterator[Running]:
-    """A router that answers, and a service of ANN's."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_address[1]}"
-    service = replace(api.app.state.context.service, router_url=lambda: url, router=lambda: {"url": url})
-    object.__setattr__(api.app.state.context, "service", service)
-    told = ask(api, "POST", "/v1/explain", ANN, {"script": SERVING, "name": "chat.sh"})[1]
-    assert ask(api, "POST", "/v1/services", ANN, told["submission"]["body"])[0] == 200
-    yield api
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def busy(api: Running) -> Running:
+    """Two nodes with two GPUs each; job 1 of ann's has one of them, 2 and 3 wait, 4 is over."""
+    nodes = (gpu_node("g1"), gpu_node("g2"))
+    config = ClusterConfig(name="tiny", nodes=nodes, partitions=(PartitionConfig(name="main", nodes=("g1", "g2")),))
+    specs = {
+        1: JobSpec(owner=ANN, name="train", account="physics", partitions=("main",)),
+        2: JobSpec(owner=BEN, name="train big", account="maths", partitions=("main",), comment="for the Paper"),
+        3: JobSpec(owner=ANN, name="eval", account="physics", partitions=("main",), qos="high"),
+        4: JobSpec(owner=BEN, name="old", account="maths", partitions=("main",)),
+    }
+    share = NodeShare("g1", cpus=1, memory_mib=1, cpu_ids=(0,), gres=(GresShare("gpu", "h100", 1, (1,)),))
+    api.happen(e.ClusterConfigured(config), *(e.NodeRegistered(node.name, 1000.0) for node in nodes))
+    api.happen(*(e.JobSubmitted(number, spec, 1, 1000.0, ()) for number, spec in specs.items()))
+    api.happen(e.JobAllocated(1, Allocation(1, 1, "main", (share,))), e.JobStarted(1, 1, 1000.0), e.JobCancelled(4, CANCELLED))
+    return api
 
 
-def test_a_request_is_sent_through_the_router(served: Running) -> None:
-    body = {"method": "POST", "path": "v1/x?a=b", "headers": {"Authorization": "Bearer k"}, "body": "hällo"}
-    status, told = ask(served, "POST", "/v1/services/chat/try", ANN, body)
-    assert (status, told["status"], told["cut"]) == (200, 418, False)
-    assert json.loads(told["body"]) == {"path": "/chat/v1/x?a=b", "key": "Bearer k", "sent": "hällo"}
-    assert ["X-Said", "<b>"] in told["headers"]
-
-
-def test_no_redirect_is_followed_and_long_answers_are_cut(served: Running) -> None:
-    told = ask(served, "POST", "/v1/services/chat/try", ANN, {})[1]
-    assert (told["status"], len(told["body"]), told["cut"]) == (302, 256 * 1024, True)
+def found(api: Running, **query: str) -> list[int]:
+    return [job["job_id"] for job in api.transport.get("/v1/queue", query)["jobs"]]
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("q", "jobs"),
     [
-        {"method": "TRACE"},
-        {"path": "a b"},
-        {"path": "../other/"},
-        {"path": "x\r\nHost: y"},
-        {"headers": {"Host": "x"}},
-        {"headers": {"X": "a\r\nb: c"}},
-        {"headers": {"X Y": "a"}},
-        {"body": 1},
+        ("", [1, 2, 3, 4]), ("train", [1, 2]), ("TRAIN", [1, 2]), ("train ann", [1]), ('"train big"', [2]),
+        ("user:ben", [2, 4]), ("user:ben -state:cancelled", [2]), ("-train -old", [3]), ("node:g1", [1]),
+        ("account:phys", [1, 3]), ("comment:paper", [2]), ("qos:high", [3]), ("job:3", [3]), ("12:30", []),
     ],
-)
-def test_what_would_be_another_request_is_refused(served: Running, body: dict[str, Any]) -> None:
-    assert ask(served, "POST", "/v1/services/chat/try", ANN, body)[0] in (400, 413)
+)  # fmt: skip
+def test_words_are_found_wherever_a_job_has_them(busy: Running, q: str, jobs: list[int]) -> None:
+    assert sorted(found(busy, q=q)) == jobs
 
 
-def test_only_its_owner_and_operators_try_it(served: Running) -> None:
-    assert ask(served, "POST", "/v1/services/chat/try", BOB, {})[0] == 403
-    assert ask(served, "POST", "/v1/services/none/try", ANN, {})[0] == 404
-    assert ask(served, "POST", "/v1/services/chat/try", 0, {})[0] == 200
+def test_states_are_counted_before_one_is_chosen(busy: Running) -> None:
+    told = busy.transport.get("/v1/queue", {"state": "pending", "fields": "job_id"})
+    assert told["states"] == {"RUNNING": 1, "PENDING": 2, "CANCELLED": 1}
+    assert (told["total"], [job["job_id"] for job in told["jobs"]]) == (2, [2, 3])
+    assert found(busy, state="active") == [1, 2, 3]
+    assert found(busy, sort="id", limit="2", offset="1") == [3, 2]
 
 
-def test_traffic_is_what_the_router_told(served: Running) -> None:
-    assert ask(served, "GET", "/v1/services/chat/traffic", BOB)[1]["curves"] == []
-    told = {"start": 0.0, "end": 20.0, "step_s": 10.0, "curves": [{"metric": "requests", "mean": [1.0, 2.0]}]}
-    context = served.app.state.context
-    object.__setattr__(context, "service", replace(context.service, traffic=lambda name: told))
-    assert ask(served, "GET", "/v1/services/chat/traffic", BOB)[1]["curves"] == told["curves"]
+@pytest.mark.parametrize("query", [{"sort": "beauty"}, {"q": "a " * 30}, {"limit": "x"}])
+def test_what_cannot_be_searched_is_said(busy: Running, query: dict[str, str]) -> None:
+    with pytest.raises(Exception, match=r"sort=|at most 20 words|not a number"):
+        busy.transport.get("/v1/queue", query)
 
 
-def test_history_of_some_nodes(api: Running) -> None:
-    assert api.transport.get("/v1/history", {"nodes": "n[1-2]"})["jobs"] == []
-    with pytest.raises(ApiError) as refused:
-        api.transport.get("/v1/history", {"nodes": "n[1-"})
-    assert refused.value.status == 400
+def test_every_gpu_stands_in_its_column(busy: Running) -> None:
+    busy.happen(e.NodeUpdated("g2", 0, drained=True))
+    told = busy.transport.get("/v1/gpus")
+    assert [node[:3] for node in told["nodes"]] == [["g1", "mixed", 2], ["g2", "drained", 2]]
+    assert told["jobs"] == [[1, "1", "train", "ann", "physics", "main"]]
+    assert told["job"] == [-1, 0, -1, -1]
+    assert told["health"] == "..oo"
+    assert "use" not in told, "nothing is measured here"
+
+
+def changes(api: Running, **query: Any) -> dict[str, Any]:
+    told: dict[str, Any] = api.transport.get("/v1/changes", {name: str(value) for name, value in query.items()})
+    return told
+
+
+def test_changes_are_told_by_topic_and_by_job(busy: Running) -> None:
+    then = changes(busy)
+    assert set(then["topics"]) == {"jobs", "nodes", "services", "faults", "plan", "book", "reservations"}
+    asked = {"after": then["seq"], "planned_at": then["planned_at"], "jobs": "2,3", "timeout": 0}
+    assert changes(busy, **asked)["topics"] == []
+    busy.happen(e.JobCancelled(3, CANCELLED))
+    assert changes(busy, **asked)["topics"] == ["jobs", "job:3"]
+    busy.happen(e.NodeUpdated("g2", 0, drained=True))
+    assert changes(busy, **asked)["topics"] == ["jobs", "nodes", "job:3"]
+
+
+def test_who_waits_for_a_change_is_answered_when_it_comes(busy: Running) -> None:
+    then = changes(busy)
+    begun = time.monotonic()
+    threading.Timer(0.05, lambda: busy.happen(e.JobCancelled(2, CANCELLED))).start()
+    told = changes(busy, after=then["seq"], planned_at=then["planned_at"], timeout=60)
+    assert told["topics"] == ["jobs"]
+    assert time.monotonic() - begun < 30
+
+
+def test_what_is_too_long_ago_to_know_is_everything(busy: Running) -> None:
+    assert len(changes(busy, after=0, timeout=0)["topics"]) == 7
+    assert len(changes(busy, after=10**9, timeout=0)["topics"]) == 7

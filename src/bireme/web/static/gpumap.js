@@ -7,7 +7,7 @@ import { moved } from "./live.js";
 
 const FREE = -1, HIDDEN = -2;
 const GAP = 1, NODE_GAP = 4, LEAF_GAP = 12;
-const LARGEST = 26, SMALLEST = 4;
+const LARGEST = 40, SMALLEST = 4;
 const NAMED_FROM = 18;
 const LINES = 8;
 const root = document.documentElement.dataset.root ?? "";
@@ -261,9 +261,13 @@ class GpuMap {
   /** What a cell is counted with. @param {number} gpu */
   keyOf(gpu) {
     const job = this.gpus.job[gpu];
+    const health = this.gpus.health[gpu];
+    if (this.by !== "partition" && job === FREE && (health === "x" || health === "o")) {
+      return health;
+    }
     switch (this.by) {
       case "health":
-        return this.gpus.health[gpu];
+        return health;
       case "partition":
         return String(this.gpus.nodes[this.nodeOf[gpu]][4][0] ?? "-");
       case "use": {
@@ -294,7 +298,7 @@ class GpuMap {
     /** @type {Map<string, Entry>} */
     const found = new Map();
     for (const [key, count] of [...counts].sort((one, other) => other[1] - one[1])) {
-      const known = this.by === "job" || this.by === "user" ? (key === "free" || key === "others" ? fixed[key] : undefined) : this.by === "partition" ? undefined : fixed[key];
+      const known = this.by === "job" || this.by === "user" ? fixed[key] : this.by === "partition" ? undefined : fixed[key];
       const [words, colour] = known ?? [this.wordsOf(key), look[`l${(this.by === "job" ? Number(key.slice(1)) : hash(key)) % LINES}`]];
       found.set(key, { key, words, colour, count });
     }

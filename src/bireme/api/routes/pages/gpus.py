@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from bireme.api.problems import answer
 from bireme.api.routing import Context, Routes
+from bireme.api.serving.slices import slices_of
 from bireme.core.faults.fences.judging import concerns_the_pool
 from bireme.core.faults.fences.places import gpus_of, numbers_at
 from bireme.core.faults.findings.shelves import FINDINGS
@@ -51,7 +52,14 @@ async def all_gpus(api: Context, request: Request) -> Response:
     figures = {} if hidden else await _figures(api, request)
     nodes = [] if hidden else list(state.nodes.values())
     partitions = {} if viewer.hidden("partitions") else state.partitions
-    columns = _Columns(state, nodes, partitions, _seen(api, caller), figures)
+    columns = _Columns(state, partitions, figures)
+    async for part in slices_of(api.turns, request, _seen(api, caller)):
+        for job, is_known in part:
+            columns.hold(job, is_known)
+    columns.look()
+    async for some in slices_of(api.turns, request, nodes):
+        for node in some:
+            columns.add(node)
     return answer({**columns.told(), "now": api.now()})
 
 
@@ -82,60 +90,60 @@ def _seen(api: Context, caller: Caller) -> list[tuple[Job, bool]]:
 
 @dataclass(slots=True)
 class _Columns:
-    """One answer in the making."""
+    """One answer in the making: jobs first, then `look`, then nodes."""
 
     state: State
-    nodes: list[Node]
     partitions: Mapping[str, PartitionConfig]
-    holding: list[tuple[Job, bool]]
     figures: Figures
     jobs: list[tuple[Any, ...]] = field(default_factory=list)
+    nodes: list[tuple[Any, ...]] = field(default_factory=list)
+    job: list[int] = field(default_factory=list)
+    use: list[int | None] = field(default_factory=list)
+    health: list[str] = field(default_factory=list)
+    shared: dict[str, list[int]] = field(default_factory=dict)
     held: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     """By node and GPU: who has it, by number in `jobs`."""
+    leaves: list[str] = field(default_factory=list)
+    leaf_of: dict[str, int] = field(default_factory=dict)
+    members: dict[str, list[int]] = field(default_factory=dict)
+    """Numbers of partitions, by node."""
+    troubled: set[tuple[str, int]] = field(default_factory=set)
+
+    def hold(self, job: Job, is_known: bool) -> None:
+        if job.allocation is None:
+            return  # it has ended meanwhile
+        held = [(share.node, gpu) for share in job.allocation.shares for gpu in share.gpus_seen()]
+        number = HIDDEN
+        if held and is_known:
+            number, spec = len(self.jobs), job.spec
+            self.jobs.append((job.id, job.label, spec.name, spec.owner.user, spec.account, job.allocation.partition))
+        for place in held:
+            self.held.setdefault(place, []).append(number)
+
+    def look(self) -> None:
+        """At what is asked of every node."""
+        self.leaves, self.leaf_of = self._leaves()
+        self.members, self.troubled = self._members(), self._troubled()
+
+    def add(self, node: Node) -> None:
+        gpus, name, note = gpus_of(node.config), node.name, node.out_because
+        where = (self.leaf_of.get(name, -1), self.members.get(name, ()))
+        self.nodes.append((name, _word(self.state, node), len(gpus), *where, note.text if note else ""))
+        shut, others = set(node.shut_gpus), node.others.gpus_seen() if node.others is not None else ()
+        for gpu in gpus:
+            holders = self.held.get((name, gpu.index), ())
+            if len(holders) > 1:
+                self.shared[str(len(self.job))] = list(holders)
+            self.job.append(holders[0] if holders else OTHERS if gpu.index in others else FREE)
+            self.use.append(self._use(name, gpu.uuid, gpu.index))
+            self.health.append(_health(node, gpu.index in shut, (name, gpu.index) in self.troubled))
 
     def told(self) -> dict[str, Any]:
-        self._hold()
-        leaves, leaf_of = self._leaves()
-        partitions, members = self._partitions()
-        troubled = self._troubled()
-        rows: list[tuple[Any, ...]] = []
-        job: list[int] = []
-        use: list[int | None] = []
-        health: list[str] = []
-        shared: dict[str, list[int]] = {}
-        for node in self.nodes:
-            gpus = gpus_of(node.config)
-            word = _word(self.state, node)
-            note = node.out_because
-            rows.append((node.name, word, len(gpus), leaf_of.get(node.name, -1), members.get(node.name, ()),
-                         note.text if note else ""))  # fmt: skip
-            shut, others = set(node.shut_gpus), node.others.gpus_seen() if node.others is not None else ()
-            for gpu in gpus:
-                holders = self.held.get((node.name, gpu.index), ())
-                if len(holders) > 1:
-                    shared[str(len(job))] = list(holders)
-                job.append(holders[0] if holders else OTHERS if gpu.index in others else FREE)
-                use.append(self._use(node.name, gpu.uuid, gpu.index))
-                health.append(_health(node, gpu.index in shut, (node.name, gpu.index) in troubled))
-        told = {"nodes": rows, "leaves": leaves, "partitions": partitions, "jobs": self.jobs, "job": job,
-                "health": "".join(health), "shared": shared}  # fmt: skip
-        return {**told, "use": use} if any(each is not None for each in use) else told
-
-    def _hold(self) -> None:
-        for job, is_known in self.holding:
-            assert job.allocation is not None
-            held = [(share.node, gpu) for share in job.allocation.shares for gpu in share.gpus_seen()]
-            if not held:
-                continue
-            number = HIDDEN
-            if is_known:
-                number = len(self.jobs)
-                spec = job.spec
-                self.jobs.append(
-                    (job.id, job.label, spec.name, spec.owner.user, spec.account, job.allocation.partition)
-                )
-            for place in held:
-                self.held.setdefault(place, []).append(number)
+        told = {
+            "nodes": self.nodes, "leaves": self.leaves, "partitions": list(self.partitions), "jobs": self.jobs,
+            "job": self.job, "health": "".join(self.health), "shared": self.shared,
+        }  # fmt: skip
+        return {**told, "use": self.use} if any(each is not None for each in self.use) else told
 
     def _leaves(self) -> tuple[list[str], dict[str, int]]:
         """Switches and blocks that have nodes, as they are wired."""
@@ -144,12 +152,12 @@ class _Columns:
         below += [(each.name, each.nodes) for each in topology.blocks]
         return [name for name, _ in below], {node: at for at, (_, nodes) in enumerate(below) for node in nodes}
 
-    def _partitions(self) -> tuple[list[str], dict[str, list[int]]]:
+    def _members(self) -> dict[str, list[int]]:
         members: dict[str, list[int]] = {}
         for number, partition in enumerate(self.partitions.values()):
             for name in partition.nodes:
                 members.setdefault(name, []).append(number)
-        return list(self.partitions), members
+        return members
 
     def _troubled(self) -> set[tuple[str, int]]:
         """GPUs of which something is found broken; of a node all of them."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from heapq import nsmallest
 from typing import Any
 
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from starlette.responses import Response
 
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, fields_of, number
+from bireme.api.serving.slices import slices_of
 from bireme.core.jobs.states import base_state, job_reasons, job_state
 from bireme.core.model.jobs import Finished, Job, Pending
 from bireme.core.state.state import State
@@ -26,6 +28,7 @@ routes = Routes("pages")
 
 MOST_ROWS = 500
 _MOST_WORDS = 20
+_ACTIVE = "ACTIVE"
 _NEVER = 9e18
 _WORD = re.compile(r'(?:(\w+):)?(?:"([^"]*)"|(\S+))')
 
@@ -50,27 +53,31 @@ async def search_queue(api: Context, request: Request) -> Response:
     """
     state, caller, query = api.cluster.state, api.caller(request), request.query_params
     tests = [_test(state, *word) for word in _words_of(query.get("q", ""))]
-    wanted = query.get("state", "")
+    wanted = frozenset(word for word in query.get("state", "").upper().split(",") if word)
     order = _ORDERS.get(query.get("sort") or "start")
     if order is None:
         raise ProblemError(400, f"sort={query['sort'][:80]!r}: it is one of {', '.join(_ORDERS)}")
-    found = [job for job in api.seen(caller, list(state.jobs.values())) if all(test(job) for test in tests)]
-    states = Counter(job_state(job) for job in found)
-    found = _in_state(found, wanted)
-    found.sort(key=lambda job: order(state, job))
+    states, found = Counter[str](), []
+    async for part in slices_of(api.turns, request, list(state.jobs.values())):
+        for job in api.seen(caller, [job for job in part if job.id in state.jobs]):
+            if all(test(job) for test in tests):
+                states[job_state(job)] += 1
+                if _is_in(job, wanted):
+                    found.append((order(state, job), job.id))
     offset = int(max(0.0, number(request, "offset", 0.0)))
     limit = int(min(max(0.0, number(request, "limit", 100.0)), MOST_ROWS))
-    rows = Records(fields_of(request)).of(state, found[offset : offset + limit], api.now())
+    shown = [state.jobs[each] for _, each in nsmallest(offset + limit, found)[offset:] if each in state.jobs]
+    rows = Records(fields_of(request)).of(state, shown, api.now())
     return answer({"jobs": rows, "total": len(found), "states": states, "now": api.now()})
 
 
-def _in_state(jobs: list[Job], wanted: str) -> list[Job]:
+def _is_in(job: Job, wanted: Collection[str]) -> bool:
+    """Whether it is in one of these states; in any, where none is named."""
     if not wanted:
-        return jobs
-    if wanted == "active":
-        return [job for job in jobs if not isinstance(job.phase, Finished)]
-    words = set(wanted.upper().split(","))
-    return [job for job in jobs if job_state(job) in words or base_state(job.phase) in words]
+        return True
+    if _ACTIVE in wanted:
+        return not isinstance(job.phase, Finished)
+    return job_state(job) in wanted or base_state(job.phase) in wanted
 
 
 def _words_of(text: str) -> Iterable[tuple[str, str, bool]]:
@@ -128,7 +135,7 @@ def _expected(state: State, job: Job) -> float:
     return _NEVER if expected is None else expected
 
 
-def _by_start(state: State, job: Job) -> tuple[Any, ...]:
+def _by_start(state: State, job: Job) -> tuple[float, ...]:
     if isinstance(job.phase, Pending):
         return (1, _expected(state, job), -job.priority, job.id)
     if isinstance(job.phase, Finished):
