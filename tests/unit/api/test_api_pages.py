@@ -37,7 +37,8 @@ def busy(api: Running) -> Running:
     share = NodeShare("g1", cpus=1, memory_mib=1, cpu_ids=(0,), gres=(GresShare("gpu", "h100", 1, (1,)),))
     api.happen(e.ClusterConfigured(config), *(e.NodeRegistered(node.name, 1000.0) for node in nodes))
     api.happen(*(e.JobSubmitted(number, spec, 1, 1000.0, ()) for number, spec in specs.items()))
-    api.happen(e.JobAllocated(1, Allocation(1, 1, "main", (share,))), e.JobStarted(1, 1, 1000.0), e.JobCancelled(4, CANCELLED))
+    api.happen(e.JobAllocated(1, Allocation(1, 1, "main", (share,))), e.JobStarted(1, 1, 1000.0))
+    api.happen(e.JobCancelled(4, CANCELLED))
     return api
 
 
