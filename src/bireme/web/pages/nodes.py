@@ -6,6 +6,7 @@ put it there, so that it can be taken back where it is seen.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,11 +14,16 @@ from typing import Any
 
 from bireme.web.asking import Asking
 from bireme.web.paging import FAULTS, JOBS, MEASURED, NODES, Pages, Part, Values
+from bireme.web.upstream import RefusedError
 
 pages = Pages()
 PAGE = 200
 _GRAVITIES = ("broken", "degraded", "note")
 OFF = "Nothing is measured here: telemetry.gather is off."
+_SHOWN = (
+    "name,state,flags,partitions,gres,tres,tres_allocated,cpus,cpus_allocated,memory_mib,memory_allocated_mib,jobs,"
+    "reason"
+)
 _PAST_S = 2 * 86_400.0
 _MOST_PAST = 50
 _PAST = "job_id,array_job_id,array_task_id,name,user_name,state,start_time,end_time,elapsed_s,node_list,exit_code"
@@ -35,7 +41,7 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "")
 )
 async def nodes(asking: Asking) -> Values:
     told, measured, found = await asking.together(
-        asking.get("/v1/nodes"), _measured(asking), asking.get_or({"findings": []}, "/v1/findings")
+        asking.get("/v1/nodes", {"fields": _SHOWN}), _measured(asking), asking.get_or({"findings": []}, "/v1/findings")
     )
     by_node = _by_node(measured["gpus"])
     findings = _by_node(each for each in found["findings"] if each["node"])
@@ -124,6 +130,8 @@ async def node(asking: Asking) -> Values:
         _past_jobs(asking, name) if asking.wants("jobs") else _none(),
         asking.get_or({"events": []}, f"/v1/nodes/{name}/events", {"limit": "50"}),
     )
+    if not told["nodes"]:
+        raise RefusedError(403, json.dumps({"error": {"message": "Nodes are private on this cluster"}}).encode())
     fences = [each for each in healed["fences"] if each["node"] == name]
     findings = [each for each in found["findings"] if each["node"] == name]
     gpus = [each for each in measured["gpus"] if each["node"] == name] or configured_gpus(told["nodes"][0])
