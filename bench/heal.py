@@ -26,6 +26,7 @@ from bench import bireme_cluster, slurm_cluster
 from bench.folders import new_folder
 from bench.results import Row, Target
 from bench.sizes import Sizes
+from bireme.agent.system.processes import parent_of
 from bireme.client.transport import Transport
 from bireme.daemon.paths import Paths
 from bireme.gather.rehearsal.scene import Scene
@@ -160,7 +161,9 @@ def _off_the_bus(cluster: bireme_cluster.BiremeCluster, folder: Path) -> None:
 def _freeze(cluster: bireme_cluster.BiremeCluster, folder: Path) -> None:
     time.sleep(_SEEN_AT_WORK_S)
     (folder / "struck").write_text(str(time.time()))
-    os.kill(int((folder / "rank").read_text()), signal.SIGSTOP)
+    rank = int((folder / "rank").read_text())
+    os.kill(parent_of(rank), signal.SIGSTOP)  # the script: the first process of a task says whether it stands
+    os.kill(rank, signal.SIGSTOP)
 
 
 _XIDS: dict[str, float] = {}

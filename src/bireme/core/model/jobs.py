@@ -208,7 +208,7 @@ class JobSpec:
     expedite_requeue: bool = planned(False)
     """--requeue=expedite: requeued, it stands before all others."""
     kill_on_node_fail: bool = planned(True)
-    heal: str = carried("", until=Until.ENDS)
+    heal: str = carried("", until=Until.ENDS, unseen=True)
     """`restart`: it is started again after a failure that is not its own fault; `off`: never by Bireme; empty: as the
     rules say (`core/faults/restarts`)."""
     checkpoint_path: str = carried("", until=Until.ENDS)

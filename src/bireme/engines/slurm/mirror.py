@@ -244,6 +244,7 @@ class Mirror:
             log.warning("a job of Slurm's queue is left out: %s", error)
             return None
         if spec is not None:
+            spec = _as_asked(spec)
             unseen = {name: getattr(spec, name) for name in UNSEEN_FIELDS if getattr(spec, name)}
             seen = replace(seen, spec=replace(seen.spec, **unseen))
         return seen
@@ -266,7 +267,7 @@ class Mirror:
         waiting = spec.array.task_ids if spec.array else ()
         held = (reason(ReasonKind.JOB_HELD_USER),) if spec.hold else ()
         phase = Pending(now, held_by="user" if spec.hold else None, reasons=held)
-        shown = replace(spec, partitions=partitions)
+        shown = replace(_as_asked(spec), partitions=partitions)
         seen = Sighting(job_id=job_id, spec=shown, submitted_at=now, phase=phase, waiting=waiting, key=tag)
         self._jobs[job_id] = _Memory({}, seen, time.monotonic())
         self._tags[tag] = job_id
@@ -414,3 +415,8 @@ def identity_of(user: str) -> tuple[int, int]:
     except KeyError:
         return _NOBODY, _NOBODY
     return entry.pw_uid, entry.pw_gid
+
+
+def _as_asked(spec: JobSpec) -> JobSpec:
+    """Of a job that Bireme submitted: who said --requeue has asked to be started again; Slurm shows its default too."""
+    return replace(spec, requeue_asked=spec.requeue is True)

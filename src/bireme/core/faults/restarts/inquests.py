@@ -41,9 +41,14 @@ DEFAULT = RestartRule()
 
 
 def rule_for(state: State, job: Job) -> RestartRule | None:
-    """The rule by which it is started again; None: it is not."""
+    """The rule by which it is started again here; None: it is not, or it is in another scheduler's queue."""
+    return None if job.mirrored else rule_of(state, job)
+
+
+def rule_of(state: State, job: Job) -> RestartRule | None:
+    """The same, whoever's queue it is in."""
     spec = job.spec
-    if spec.heal == "off" or spec.kind is not JobKind.BATCH or spec.replica is not None or job.mirrored:
+    if spec.heal == "off" or spec.kind is not JobKind.BATCH or spec.replica is not None:
         return None
     partition = job.allocation.partition if job.allocation is not None else next(iter(spec.partitions), "")
     rules = (
@@ -120,7 +125,7 @@ def held(state: State, seen: o.InquestHeld, now: float) -> list[e.Event]:
     if not answer.restart and _comes_back_anyway(state, job, phase.outcome):
         why = f"{answer.text} It is queued again all the same, as Slurm has it after a lost node (JobRequeue)."
         answer = replace(answer, restart=True, text=why, suspects=())
-    proposals = list(proposed(state, _proposal(job, answer, seen)))
+    proposals = list(proposed(state, proposal_of(job, answer, seen)))
     approved = [each for each in proposals if each.phase is HealingLife.APPROVED]
     verdict = _verdict(state, job, end, answer, answer.restart and bool(approved), now)
     done = [e.HealingDone(each.id, answer.text) for each in approved]
@@ -211,7 +216,7 @@ def _still_fits(state: State, job: Job, without: tuple[str, ...]) -> bool:
     return any(each is not None and can_ever_run(state, spec, each) for each in partitions)
 
 
-def _proposal(job: Job, answer: Answer, seen: o.InquestHeld) -> Proposal:
+def proposal_of(job: Job, answer: Answer, seen: o.InquestHeld) -> Proposal:
     if answer.restart:
         return proposal_to_restart(job, answer.text, (), seen.quotes)
     act, title = HealingAct.STOP_JOB, f"leave job {job.label} as it failed"

@@ -15,7 +15,7 @@ from typing import Any
 from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.faults.healings.deciding import proposed
 from bireme.core.faults.healings.shelves import HEALINGS, to_do
-from bireme.core.faults.restarts import forgiving, holdups, inquests
+from bireme.core.faults.restarts import elsewhere, forgiving, holdups, inquests
 from bireme.core.faults.restarts.shelves import FORGIVEN, FOUND, HELD_UP, INQUESTS, KEPT_FROM, LOOKED_AT, TAKEN_BACK
 from bireme.core.kinds.kind import Kind
 from bireme.core.kinds.life import Absent, Key, Life, Phase, Rows
@@ -115,6 +115,13 @@ def _drop(shelf: Shelf[int, Any], state: State, job_id: int) -> None:
         shelf.drop(state, job_id)
 
 
+def _held(state: State, seen: o.InquestHeld, now: float) -> list[e.Event]:
+    job = state.jobs.get(seen.job_id)
+    if job is not None and job.mirrored:
+        return list(elsewhere.judged(state, seen, now))
+    return inquests.held(state, seen, now)
+
+
 # -- what is decided -------------------------------------------------------------------------------------------------
 
 
@@ -139,6 +146,8 @@ def _carried_out(state: State, healing: Healing) -> Iterator[e.Event]:
     job = state.jobs.get(place.job_id)
     if healing.proposal.act is not HealingAct.RESTART_JOB:
         yield e.HealingDone(healing.id)
+    elif job is not None and job.mirrored:
+        return  # the daemon asks its scheduler, and says what became of it
     elif job is None:
         yield e.HealingFailed(healing.id, "the job is over for so long that nobody has it any more: submit it again")
     elif job.generation != place.generation:
@@ -199,7 +208,7 @@ RECOVERY = Kind(
         e.FenceLifted: (forgiving.lifted,),
     },
     keeps=(INQUESTS, TAKEN_BACK, FOUND, HELD_UP, LOOKED_AT, KEPT_FROM, FORGIVEN),
-    interprets={o.InquestHeld: inquests.held},
+    interprets={o.InquestHeld: _held},
     widens=inquests.opened,
     settles=_settled,
     decides=_too_late,

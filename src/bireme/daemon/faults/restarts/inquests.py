@@ -84,13 +84,13 @@ class InquestKeeper:
 
 
 def _had_gpus(job: Job) -> bool:
-    return job.allocation is not None and gpus_of(job.held) > 0
+    return job.allocation is not None and gpus_of(job.allocation) > 0
 
 
 def seen_from(told: Mapping[str, Any], job: Job, generation: int, now: float) -> o.InquestHeld:
     """What a diagnosis says, as the core hears it."""
     evidence = [each for each in told.get("evidence") or () if isinstance(each, Mapping)]
-    nodes = job.held.node_names if job.allocation is not None else ()
+    nodes = job.allocation.node_names if job.allocation is not None else ()
     named = [str(each.get("node") or "") for each in evidence if each.get("node") in nodes]
     return o.InquestHeld(
         job_id=job.id,
