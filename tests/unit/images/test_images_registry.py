@@ -21,6 +21,7 @@ from tests.support.images import INDEX, Made, Put, index_of, push_manifest, tar_
 from tests.support.registry import PASSWORD, USER, BadProxy, Registry, bad_proxy, registry
 
 from bireme.images.cache.holding import hold
+from bireme.images.cache.listing import listed
 from bireme.images.cache.store import Cache
 from bireme.images.fetching import fetch
 from bireme.images.messages import Image, Policy, Progress, Wanted, decode_told, encode, folder_of
@@ -111,6 +112,11 @@ def test_an_image_is_pulled_once_and_its_tag_looked_up_each_time(
     newer = put(open_registry)
     assert pulled(f"{proxy.host}#{NAME}:1", policy).digest == newer.digest
     assert {proxy.asked[blob] for blob in blobs(made)} == {1}, "the layers are the same, and are here"
+    names = {each.digest: each.names for each in listed(Cache(folder_of(policy, os.geteuid())))}
+    assert names == {
+        newer.digest: (f"{proxy.host}/{NAME}:1",),
+        made.digest: (f"{proxy.host}/{NAME}@{made.digest}",),
+    }
 
 
 def test_the_manifest_for_this_machine_is_chosen(open_registry: Registry, tmp_path: Path) -> None:

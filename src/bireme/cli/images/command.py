@@ -134,7 +134,7 @@ def _record(image: Listed) -> dict[str, Any]:
 
 def _row(image: Listed) -> tuple[str, str, str, str]:
     used = "runs" if image.in_use else f"{format_elapsed(max(0, int(time.time() - image.used_at)))} ago"
-    (names,) = visible_values([", ".join(image.names)])
+    (names,) = visible_values([", ".join(image.names) or "(its name is another's now)"])
     return names, shown(image.size), used, image.digest.partition(":")[2][:12]
 
 

@@ -84,7 +84,10 @@ class Cache:
             return None
         if name and name not in record.names:
             record = msgspec.structs.replace(record, names=(*record.names, name))
-            self._write(f"{place}/image.json", record)
+            try:
+                self._write(f"{place}/image.json", record)
+            except FileNotFoundError:  # it was evicted meanwhile
+                return None
         return self._image(key, record, name)
 
     def record(self, key: str) -> Record | None:
@@ -159,7 +162,16 @@ class Cache:
         return found if found is not None and found.name == name else None
 
     def remember(self, name: str, digest: str) -> None:
+        """What it meant before has it no more."""
+        before = self.meaning(name)
         self._write(self._name_file(name), Meaning(name=name, digest=digest, at=time.time()))
+        if before is None or before.digest == digest:
+            return
+        key = key_of(before.digest)
+        if (record := self.record(key)) is not None:
+            others = tuple(each for each in record.names if each != name)
+            with suppress(FileNotFoundError):  # it was evicted meanwhile
+                self._write(self.path("roots", key, "image.json"), msgspec.structs.replace(record, names=others))
 
     def forget_meanings(self) -> None:
         """What names meant that mean nothing here any more."""
