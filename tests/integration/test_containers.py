@@ -105,6 +105,7 @@ def test_mounts_lie_where_they_are_asked_for_and_nowhere_else(site: Site) -> Non
         ("/usr:../usr", "leads outside of the container"),
         ("usr:/x", "mount source must be a relative path, an absolute path"),
         (":", "--container-mounts: invalid format"),
+        ("umount:/proc", "mount target /proc is the container's own"),
         ("/etc/hostname:/bin", "one of them is a folder, the other is not"),
     ):
         refused = site.srun(f"--container-mounts={bad}", "true", check=False)

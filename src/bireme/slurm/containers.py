@@ -25,6 +25,10 @@ _MOUNT_FLAGS = frozenset(
 )
 
 
+_OWN = ("/", "/proc", "/dev")
+"""Of every container: no program would run without."""
+
+
 class ContainerError(SlurmSyntaxError):
     """A value that Pyxis refuses; its lines are Pyxis'."""
 
@@ -61,6 +65,8 @@ def _check_mount(source: str, target: str, flags: tuple[str, ...]) -> None:
         why = "mount target must be a relative path or an absolute path"
     elif ".." in posixpath.normpath(target).split("/"):
         why = f"mount target {target} leads outside of the container"
+    elif posixpath.normpath(f"/{target.lstrip('/')}") in _OWN:
+        why = f"mount target {target} is the container's own: leave this mount out, or name a place below it"
     elif unknown := [flag for flag in flags if flag not in _MOUNT_FLAGS and not flag.startswith("x-create=")]:
         why = f"mount flag {unknown[0]} is not known"
     else:

@@ -18,7 +18,7 @@ from bireme.agent.boxes.environment import boxed_environment
 from bireme.agent.boxes.graphics import cached_libraries, capabilities, visible
 from bireme.agent.boxes.pretending import filter_of
 from bireme.agent.boxes.probing import probe
-from bireme.agent.system.mounts import CLONE_NEWUSER, map_ids, unshare
+from bireme.agent.system.mounts import CLONE_NEWUSER, map_ids, mount, unmount, unshare
 
 needs_namespaces = pytest.mark.skipif(not user_namespaces_work(), reason="this kernel gives users no user namespaces")
 
@@ -114,6 +114,38 @@ def test_what_cannot_be_built_is_said_in_one_sentence(tmp_path: Path) -> None:
     assert in_child(act) == "couldn't start container: the mount source /nowhere: No such file or directory"
 
 
+@needs_namespaces
+def test_who_has_all_rights_in_a_box_changes_nothing_of_the_machine(tmp_path: Path) -> None:
+    """Root of the machine by number, and root of its namespace: not even then."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "dev").symlink_to("/etc")
+    (tmp_path / "proc").write_text("a file")
+
+    def act() -> str:
+        try_to_build(Blueprint(root=str(tmp_path), remap_root=True))
+        tried = []
+        for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper"):
+            try:
+                os.close(os.open(path, os.O_WRONLY))
+                tried.append(path)
+            except OSError:
+                continue
+        for target, flags in (("/sys", 0x1020), ("/proc/sys", 0x1020)):  # MS_REMOUNT | MS_BIND, to be written to
+            try:
+                mount("none", target, None, flags)
+                tried.append(f"remount {target}")
+            except OSError:
+                continue
+        try:
+            unmount("/proc/sys")
+            tried.append("umount")
+        except OSError:
+            pass
+        return f"{tried} {os.path.exists('/dev/null')}"
+
+    assert in_child(act) == "[] True"
+
+
 def test_the_images_variables_win_but_those_of_the_job_and_those_that_are_kept() -> None:
     own = {
         "PATH": "/home/bin:/bin",
@@ -123,8 +155,17 @@ def test_the_images_variables_win_but_those_of_the_job_and_those_that_are_kept()
         "CUDA_VISIBLE_DEVICES": "1",
         "HOME": "/h",
     }
-    images = {"A": "image", "B": "image", "SLURM_PROCID": "9", "CUDA_VISIBLE_DEVICES": "7", "PYTORCH_VERSION": "2"}
+    images = {
+        "": "no name",
+        "a=b": "x",
+        "A": "image",
+        "B": "image",
+        "SLURM_PROCID": "9",
+        "CUDA_VISIBLE_DEVICES": "7",
+        "PYTORCH_VERSION": "2",
+    }
     merged = boxed_environment(own, images, ("B",), "/run/bireme/bin", "/root")
+    assert not {"", "a=b"} & merged.keys()
     assert (merged["A"], merged["B"], merged["SLURM_PROCID"], merged["CUDA_VISIBLE_DEVICES"]) == (
         "image",
         "own",

@@ -19,6 +19,7 @@ import grp
 import os
 import pwd
 import socket
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,6 +67,10 @@ _COPIED = ("/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/localtime")
 """As this node has them: names must resolve inside as they do outside."""
 _PLAIN = Attribute(0)
 _SYSTEM = {"/proc": Attribute.NO_SETUID, "/sys": Attribute.READ_ONLY | Attribute.NO_SETUID, "/tmp": _PLAIN}
+_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
+"""What the machine's root may write to, whatever namespace it is in: a job of root's may run anybody's image."""
+_FOLDERS = ("/proc", "/sys", "/dev", "/tmp", "/run")
+"""The box's own, whatever an image has there."""
 _IN_MEMORY = {"/run": "0755", "/var/tmp": "1777"}
 _ATTRIBUTES = {
     "ro": Attribute.READ_ONLY,
@@ -130,9 +135,12 @@ def try_to_build(blueprint: Blueprint) -> Built:
 def _build(blueprint: Blueprint, fds: list[int]) -> Built:
     user = _User.own(as_root=blueprint.remap_root)
     _enter_namespaces(blueprint)
+    if os.path.realpath(blueprint.root) == "/":
+        raise CannotBuildError("the machine's own root is no image: leave --container-image out to run on it")
     image = _open(blueprint.root, os.O_DIRECTORY, "the image")
     # Taken before anything of the box is mounted, or the box would be seen in itself.
     system = [(_taken("/proc"), "/proc"), (_taken("/sys"), "/sys"), (_taken("/tmp"), "/tmp")]
+    guarded = [(_taken(path), path) for path in _READ_ONLY if os.path.exists(path)]
     mounts = [(_source(each), each) for each in blueprint.mounts]
     home = _taken(user.home, "the home folder") if blueprint.mount_home else None
     commands = commands_of(blueprint.commands_of) if blueprint.commands_of else NONE
@@ -146,9 +154,12 @@ def _build(blueprint: Blueprint, fds: list[int]) -> Built:
             for path, leads_to in links.items():
                 make_link(root, path, leads_to)
     tree = clone_tree(root, recursive=False) if blueprint.saved else -1
+    _make_way(root)
     _mount_memory(root, "/dev", "mode=0755")
     _put_files(root, user)
     _put_system(root, system)
+    for taken, path in guarded:
+        _put(root, taken, path, Attribute.READ_ONLY)
     for taken, part in parts:
         _put_part(root, taken, part)
     for path, text in commands.scripts.items():
@@ -161,6 +172,8 @@ def _build(blueprint: Blueprint, fds: list[int]) -> Built:
         set_attributes(root, Attribute.READ_ONLY, recursive=False)
     become_root_of_all(root)
     _check_workdir(blueprint)
+    if blueprint.remap_root or os.geteuid() == 0:
+        _lock_mounts()
     fds += [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _FILES]
     if tree >= 0:
         fds.append(tree)
@@ -175,6 +188,14 @@ def _enter_namespaces(blueprint: Blueprint) -> None:
     except OSError as error:
         raise CannotBuildError(f"containers cannot be started on this node: {namespace_refusal(error)}") from error
     keep_mounts_private()
+
+
+def _lock_mounts() -> None:
+    """In a further namespace of users who has all rights may undo none of these mounts, nor make one writable. The host
+    name comes along: a task that has entered it has rights over nothing that belongs to the first."""
+    uid, gid = os.geteuid(), os.getegid()
+    unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWUTS)
+    map_ids(uid, gid)
 
 
 # --- the root ----------------------------------------------------------------------------------------------
@@ -254,6 +275,15 @@ def _put_system(root: int, system: Iterable[tuple[_Taken, str]]) -> None:
             _mount_memory(root, path, f"mode={mode}")
     for name, leads_to in _DEVICE_LINKS.items():
         make_link(root, f"/dev/{name}", leads_to)
+
+
+def _make_way(root: int) -> None:
+    """An image's links and files at these places are not followed: there is to be a folder."""
+    for path in _FOLDERS:
+        with suppress(FileNotFoundError):
+            name = path.removeprefix("/")
+            if not stat.S_ISDIR(os.stat(name, dir_fd=root, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=root)
 
 
 def _device_parts(blueprint: Blueprint) -> Iterator[Part]:

@@ -23,6 +23,8 @@ def boxed_environment(
     """`kept`: names of `--container-env`; `commands`: the folder of srun and its kin; `home`: another HOME, or none."""
     merged = dict(own)
     for name, value in images.items():
+        if not name or "=" in name:  # no program can be given such a variable
+            continue
         if name not in kept and not (name in own and (name.startswith(_OF_THE_JOB) or name in _OF_THE_TASK)):
             merged[name] = value
     path = merged["PATH"] if "PATH" in kept else images.get("PATH", _PATH)

@@ -19,7 +19,13 @@ from bireme.agent.boxes.blueprint import Part
 from bireme.agent.boxes.places import is_there
 
 DEVICES, CAPABILITIES = "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"
-CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+CONTROL_DEVICES = (
+    "/dev/nvidiactl",
+    "/dev/nvidia-uvm",
+    "/dev/nvidia-uvm-tools",
+    "/dev/nvidia-modeset",
+    "/dev/nvidia-caps",
+)
 _LIBRARIES = {
     "utility": ("libnvidia-ml", "libnvidia-cfg", "libnvidia-nscq", "libnvidia-sandboxutils"),
     "compute": (
@@ -93,12 +99,20 @@ def driver_parts(root: int, variables: Mapping[str, str]) -> Iterator[tuple[Part
         links = {f"{folder}/{link}": name for link in (soname, stem) if link != name}
         yield Part(path, f"{folder}/{name}", read_only=True), links
     for program in (name for each in wanted for name in _PROGRAMS.get(each, ())):
-        for path in (f"{each}/{program}" for each in _PROGRAM_FOLDERS):
-            if os.access(path, os.X_OK):
+        for path in (f"{each}/{program}" for each in (*os.get_exec_path(), *_PROGRAM_FOLDERS)):
+            if _is_elf(path):  # some machines have a script of this name, which starts the program elsewhere
                 yield Part(path, f"/usr/bin/{program}", read_only=True), {}
                 break
     for path in (*_SOCKETS, *glob("/lib/firmware/nvidia/*/gsp*.bin")):
         yield Part(path, path), {}
+
+
+def _is_elf(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"\x7fELF" and os.access(path, os.X_OK)
+    except OSError:
+        return False
 
 
 def _folder_of_libraries(root: int) -> str:

@@ -41,7 +41,7 @@ from bireme.images.unpacking.bounds import shown
 
 _MOST_ANSWER, _MOST_FDS = 1 << 16, 8
 _NAMESPACES = len(NAMESPACE_FDS)
-_OTHER_GPUS = ("/dev/kfd", "/dev/dri", "/dev/nvidia-caps")
+_OTHER_GPUS = ("/dev/kfd", "/dev/dri")
 _decode: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
 
 
@@ -304,7 +304,7 @@ class _Making:
         seen = visible(graphics, own)
         devices = (*seen, *CONTROL_DEVICES) if seen else ()
         others = [file for file in _OTHER_GPUS if file not in self.denied]
-        parts = [Part(home, home)]
+        parts = [Part(home, home, read_only=True)]
         if env.get("TMPDIR", "").startswith("/") and not env["TMPDIR"].startswith("/tmp"):
             parts.append(Part(env["TMPDIR"], env["TMPDIR"]))
         return Blueprint(
