@@ -181,16 +181,18 @@ def test_a_bundle_on_disk_is_no_image(cluster: KubernetesCluster, command: str) 
     assert "--container-image=REGISTRY/NAME:TAG" in said.stderr
 
 
-def test_an_image_is_applied_and_nobody_is_told_otherwise(cluster: KubernetesCluster) -> None:
-    said = cluster.run("sbatch", f"--container-image={BUSYBOX}", "--container-mounts=/a:/b", "--wrap", "true")
-    assert said.stderr.splitlines() == [
-        "sbatch: --container-mounts is accepted but not applied: volumes of jobs are a setting (kubernetes.volumes)"
-    ]
+def test_an_image_is_applied_and_a_folder_of_the_node_is_refused(cluster: KubernetesCluster) -> None:
+    image = f"--container-image={BUSYBOX}"
+    refused = cluster.run("sbatch", image, "--container-mounts=/a:/b", "--wrap", "true", check=False)
+    assert refused.returncode
+    assert "--container-mounts: /a is on no volume of this cluster's jobs" in refused.stderr
+    said = cluster.run("sbatch", image, f"--container-mounts={cluster.work}:/inside", "--wrap", "ls /inside")
+    assert said.stderr == ""
     job = said.stdout.split()[-1]
-    assert cluster.records(job)[0]["ignored"] == ["container-mounts"]
+    assert cluster.wait(job, LONG_S)["state"] == "COMPLETED"
+    assert "slurm-" in cluster.output(job)
     inside = cluster.sbatch("--wrap", "srun --container-image=other:1 true")
     assert cluster.wait(inside, LONG_S)["state"] == "COMPLETED"
-    assert "--container-image is accepted but not applied: steps run in the image of their job" in (
+    assert "--container-image is accepted but not applied: steps run in the container of their job" in (
         cluster.output(inside)
     )
-    assert cluster.wait(job, LONG_S)["state"] == "COMPLETED"

@@ -13,7 +13,7 @@ from bireme.core.model.jobs import DependencyKind, JobKind, JobSpec, Owner
 from bireme.core.model.resources import GresRequest
 from bireme.core.placement.demand import requested_tres, resolve
 from bireme.slurm.options.batch import BatchSubmission, read_batch, script_of
-from bireme.slurm.options.catalogue.help import engine_notices, is_applied
+from bireme.slurm.options.catalogue.help import depends_on_engine, engine_notices, is_applied
 from bireme.slurm.options.context import SubmitContext
 from bireme.slurm.options.errors import OptionError
 from bireme.slurm.options.interactive import read_allocation
@@ -334,6 +334,11 @@ def test_what_an_engine_does_not_apply_is_said_for_that_engine(engine: str, step
     said = engine_notices(submission.components, engine, step=step)
     assert len(said) == len(words)
     assert all(word in notice for word, notice in zip(words, said, strict=True)), said
+
+
+def test_which_engine_it_is_is_asked_only_where_that_makes_a_difference() -> None:
+    assert depends_on_engine(submit("--container-image=img", "--wrap=true").components)
+    assert not depends_on_engine(submit("--reboot", "--comment=x", "--wrap=true").components)
 
 
 def test_what_is_applied_is_not_recorded_as_ignored() -> None:

@@ -17,7 +17,7 @@ from bireme.commands.submitting.caller import plain_spec
 from bireme.commands.surroundings import OWN_COMMAND, Port, around
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon
 from bireme.slurm.hostlist import compress
-from bireme.slurm.options.catalogue.help import engine_notices
+from bireme.slurm.options.catalogue.help import depends_on_engine, engine_notices
 from bireme.slurm.options.job import JobRequest
 from bireme.slurm.options.layers import Options
 
@@ -134,7 +134,7 @@ def tell_options(voice: Voice, options: Options) -> None:
 
 def tell_of_engine(voice: Voice, transport: Port, components: Sequence[Options], *, step: bool = False) -> None:
     """Says which of these options this cluster's engine does not apply, where engines differ."""
-    if not engine_notices(components, "", step=step):
+    if not depends_on_engine(components):
         return
     try:
         engine = str(transport.get("/v1/ping")["engine"])

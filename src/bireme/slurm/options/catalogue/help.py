@@ -54,6 +54,11 @@ def notices(options: Options) -> list[str]:
     return [_notice(name, table[name].ignored) for name in options.ignored() if not table[name].elsewhere]
 
 
+def depends_on_engine(components: Iterable[Options]) -> bool:
+    """Whether an option is given that some engine does not apply, and another does."""
+    return any(TABLES[options.command][name].elsewhere for options in components for name in options.ignored())
+
+
 def engine_notices(components: Iterable[Options], engine: str, *, step: bool = False) -> list[str]:
     """One line for each option given that this engine, unlike others, does not apply. `step`: they are of a step in a
     job.
