@@ -195,6 +195,7 @@ def test_a_rank_that_is_frozen_is_a_hang_and_the_job_runs_again(cluster: Cluster
     until(lambda: output(cluster, "frozen", steady).count("step\n") > 175, "it has not been seen at work for 35 s")
     told = chaos(cluster, "freeze", steady, "--for", "600")
     assert "hangs since" in told["signs"][0]["shows"]
+    until(lambda: "start 1 from" in output(cluster, "frozen", steady), "it is not started again")
     cluster.run("bireme", "chaos", "end", "all")
     cluster.run("scancel", steady)
 
