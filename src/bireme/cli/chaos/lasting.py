@@ -1,9 +1,9 @@
-"""Faults that last: written down, ended when their time is over, by `bireme chaos end`, or never twice.
+"""Faults that last: each is written down with how it is undone, and undone once, in time or by `bireme chaos end`.
 
 Each has a file in the home's `chaos` folder that says how it is undone, and a process of its own that waits for its
 time and undoes it (`python -m bireme.cli.chaos.lasting FILE`). Whoever undoes it takes the file away first; so one of
 the two does it, and one whose process was killed is ended by hand.
-Invariant: nothing is begun whose end is not on disk before.
+Invariant: how a fault is undone is on disk before anybody is told that it began.
 """
 
 from __future__ import annotations

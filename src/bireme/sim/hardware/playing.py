@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from bireme.core.jobs.submission import submit
 from bireme.core.model import events as e
@@ -25,8 +26,9 @@ from bireme.core.model.refusals import Caller
 from bireme.core.model.resources import Allocation, ExitStatus, GresRequest
 from bireme.core.nodes.operators import update_nodes
 from bireme.core.state.state import State
-from bireme.engines.simulated.clock import VirtualClock
+from bireme.engines.simulated.clock import Action, VirtualClock
 from bireme.engines.simulated.engine import Script, SimulatedEngine
+from bireme.runtime.kernel import Decide
 from bireme.sim.hardware.failures import Failure
 from bireme.sim.hardware.policies import Policy
 from bireme.sim.hardware.progress import Habits, Progress
@@ -121,7 +123,7 @@ class _Play:
         for _ in range(self.training.jobs):
             self._ask(lambda state, now: submit(state, _ROOT, [self._spec()], now))
         for failure in self.failures:
-            self.clock.call_at(failure.at, lambda failure=failure: self._fails(failure))  # type: ignore[misc]
+            self.clock.call_at(failure.at, partial(self._fails, failure))
         self.world.run(self.outcome.span_s)
         for progress in self.jobs.values():
             progress.end(self.outcome.span_s)
@@ -148,7 +150,7 @@ class _Play:
             requeue_asked=self.policy.heals,
         )
 
-    def _ask(self, decide) -> None:  # type: ignore[no-untyped-def]
+    def _ask(self, decide: Decide) -> None:
         def answer(events: Sequence[e.Recorded], error: Exception | None) -> None:
             if error is not None:
                 raise error
@@ -211,7 +213,7 @@ class _Play:
         if self.policy.heals:
             self.world.report([o.TroubleSeen(_trouble(failure, self.clock.now()), self.clock.now())])
         else:
-            self._ask(lambda state, now: update_nodes(state, _ROOT, [node], "DRAIN", failure.cause.name))
+            self._drain(node, failure.cause.name)
         self.outcome.fenced += 1
         self._repair(node)
 
@@ -232,6 +234,9 @@ class _Play:
             self.world.report([gone])
         self._ask(lambda state, now: update_nodes(state, _ROOT, [node], "RESUME", None))
 
+    def _drain(self, node: str, why: str) -> None:
+        self._ask(lambda state, now: update_nodes(state, _ROOT, [node], "DRAIN", why))
+
     def _is_broken(self, node: str, failure: Failure) -> bool:
         return node in self.broken and self.broken[node].failure is failure
 
@@ -245,7 +250,7 @@ class _Play:
             elif isinstance(event, e.JobStarted):
                 self._started(state.jobs[event.job_id])
             elif isinstance(event, e.JobEnding) and event.inquest:
-                self._later(self.policy.judges_s, lambda event=event: self._judged(event))
+                self._later(self.policy.judges_s, partial(self._judged, event))
             elif isinstance(event, e.JobEnded):
                 self._ended(state.jobs[event.job_id])
 
@@ -286,11 +291,11 @@ class _Play:
         self.outcome.by_people += by_person
         for node, broken in self.broken.items():
             if broken.deaths >= _TWICE and not broken.in_repair:
-                self._ask(lambda state, now, node=node: update_nodes(state, _ROOT, [node], "DRAIN", "jobs die there"))
+                self._drain(node, "jobs die there")
                 self._repair(node)
         self._ask(lambda state, now: [e.JobRequeued(job_id)])
 
-    def _later(self, delay_s: float, action) -> None:  # type: ignore[no-untyped-def]
+    def _later(self, delay_s: float, action: Action) -> None:
         self.clock.call_at(self.clock.now() + delay_s, action)
 
 
