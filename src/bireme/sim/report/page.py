@@ -26,7 +26,7 @@ p { margin: .4rem 0; } .faint { color: var(--quiet); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: .75rem; }
 .cards .card b { display: block; font-size: 1.25rem; font-weight: 650; white-space: nowrap; }
 .cards .card span { color: var(--quiet); font-size: .85rem; }
-.plots { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; }
+.plots { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; margin-top: 1rem; }
 figure { margin: 0; background: #fff; color: #1e293b; border: 1px solid var(--edge); border-radius: .6rem; }
 figure { padding: .75rem .9rem; }
 figure.wide { grid-column: 1 / -1; } figure svg { width: 100%; height: auto; display: block; }
