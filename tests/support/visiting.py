@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,6 +55,16 @@ class Visitor:
         sent = {name: value for name, value in own.items() if value is not None}
         return self.send("POST", path, sent, json.dumps(body))
 
+    @contextmanager
+    def listening(self, path: str, last: str = "") -> Iterator[Iterator[tuple[str, str]]]:
+        """Parts as they come: (the number of the change, what is told)."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        connection.request("GET", path, headers={"Host": self._host, "Cookie": self.cookie, "Last-Event-ID": last})
+        try:
+            yield _parts(connection.getresponse())
+        finally:
+            connection.close()
+
     def send(self, method: str, path: str, headers: dict[str, str], body: str | None = None) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         try:
@@ -63,3 +75,14 @@ class Visitor:
             return Answer(answer.status, fields, "" if endless else answer.read().decode(errors="replace"))
         finally:
             connection.close()
+
+
+def _parts(answer: http.client.HTTPResponse) -> Iterator[tuple[str, str]]:
+    number = ""
+    while line := answer.readline().decode():
+        name, _, value = line.rstrip("\n").partition(": ")
+        if name == "id":
+            number = value
+        if name == "data" and number:
+            yield number, value
+            number = ""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.browsing import Browsing, axe_finds
 from tests.support.cluster import Cluster
+from tests.support.visiting import Visitor
 
 
 def sessions(cluster: Cluster) -> list[dict[str, Any]]:
@@ -59,7 +64,7 @@ def test_sessions_outlive_the_daemon_and_a_page_says_that_it_is_away(pages: Brow
 
 
 def test_what_happens_is_shown_without_loading_the_page_again(pages: Browsing, cluster: Cluster) -> None:
-    with pages.open("/queue") as page:
+    with pages.open("/queue?state=all") as page:
         page.locator("#live[data-state=live]").wait_for()
         page.evaluate("window.still = true")
         job = cluster.sbatch("--job-name=fresh", "--wrap=sleep 100")
@@ -109,6 +114,42 @@ def test_somebody_logs_out(browser: Any, cluster: Cluster) -> None:
         page.get_by_role("button", name="Log out").click()
         page.get_by_role("heading", name="You are not logged in").wait_for()
         own.complaints.clear()
+
+
+def web_pid(cluster: Cluster) -> int:
+    """What serves the pages of this cluster."""
+    api = f"{cluster.home}/run/api.sock"
+    named = ((pid, pid / "cmdline") for pid in Path("/proc").iterdir() if pid.name.isdigit())
+    for pid, words in named:
+        with suppress(OSError):
+            if {"bireme.web", api} <= set(words.read_text().split("\0")):
+                return int(pid.name)
+    return 0
+
+
+def test_what_serves_the_pages_is_nobody_and_is_replaced_when_it_dies(pages: Browsing, cluster: Cluster) -> None:
+    with pages.open("/queue") as page:
+        page.locator("#live[data-state=live]").wait_for()
+        pid = web_pid(cluster)
+        if os.geteuid() == 0:
+            status = Path(f"/proc/{pid}/status").read_text()
+            assert "Uid:\t65534\t65534\t65534\t65534" in status
+        os.kill(pid, signal.SIGKILL)
+        assert page.goto(f"{pages.url}/now").status == 200, "who comes meanwhile waits in the row"
+        assert web_pid(cluster) != pid
+        pages.complaints.clear()
+
+
+def test_a_page_that_was_away_gets_what_is_newer(cluster: Cluster) -> None:
+    visitor, path = Visitor(cluster), "/live?page=/queue%3Fq%3Dlater&part=jobs"
+    with visitor.listening(path) as events:
+        seen, told = next(events)
+        assert "/jobs/" not in told
+        job = cluster.sbatch("--hold", "--job-name=later", "--wrap=true")
+    with visitor.listening(path, last=seen) as events:
+        newer, told = next(each for each in events if f"/jobs/{job}" in each[1])
+    assert newer != seen
+    cluster.run("scancel", job)
 
 
 def test_pages_that_are_off_are_not_there(pages: Browsing, cluster: Cluster) -> None:
