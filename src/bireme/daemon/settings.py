@@ -8,6 +8,7 @@ Invariant: a setting that is not a field of `Settings` does not exist, and a fie
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,18 @@ FILE_NAME = "bireme.toml"
 
 class SettingsError(Exception):
     """A setting is unknown or has an impossible value. The text names the place and what is allowed."""
+
+
+def address_in(setting: str, text: str, example: str) -> tuple[str, int]:
+    """`127.0.0.1:8600`, `[::1]:8600`, as host and port. Raises SettingsError."""
+    host, _, port = text.rpartition(":")
+    try:
+        address, number = str(ipaddress.ip_address(host.strip("[]"))), int(port)
+    except ValueError:
+        address, number = "", -1
+    if not 0 <= number <= 65535:
+        raise SettingsError(f"{setting}: {text!r} is no IP address with a port, as {example} is")
+    return address, number
 
 
 def setting(default: Any, key: str, description: str, choices: tuple[str, ...] = ()) -> Any:

@@ -8,7 +8,6 @@ Invariant: a pid is signalled only when the router's own socket named it, or the
 from __future__ import annotations
 
 import fcntl
-import ipaddress
 import os
 import select
 import signal
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from bireme.agent.messages.protocol import connect_endpoint
 from bireme.daemon.interpreter import own_environment
 from bireme.daemon.paths import Paths
-from bireme.daemon.settings import Settings, SettingsError
+from bireme.daemon.settings import Settings, SettingsError, address_in
 from bireme.router import messages
 from bireme.router.census import living
 from bireme.router.succession import end_orphans
@@ -56,7 +55,7 @@ class RouterPlan:
     @classmethod
     def of(cls, paths: Paths, settings: Settings) -> RouterPlan:
         """Raises SettingsError."""
-        host, port = _address(settings.router_address)
+        host, port = address_in("router.address", settings.router_address, "127.0.0.1:8600")
         tls = (settings.router_tls_certificate, settings.router_tls_key)
         if bool(tls[0]) != bool(tls[1]):
             raise SettingsError("router.tls_certificate and router.tls_key are given together, or neither is")
@@ -121,18 +120,6 @@ class StartedRouter:
             if own or lines:
                 return (own or lines)[-1].decode(errors="replace")[:500]
         return f"it ended with {self.process.returncode}"
-
-
-def _address(text: str) -> tuple[str, int]:
-    """`127.0.0.1:8600`, `[::1]:8600`. Raises SettingsError."""
-    host, _, port = text.rpartition(":")
-    try:
-        address, number = str(ipaddress.ip_address(host.strip("[]"))), int(port)
-    except ValueError:
-        address, number = "", -1
-    if not 0 <= number <= 65535:
-        raise SettingsError(f"router.address: {text!r} is no IP address with a port, as 127.0.0.1:8600 is")
-    return address, number
 
 
 def start(plan: RouterPlan) -> StartedRouter:

@@ -9,7 +9,7 @@ import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from bireme.daemon.settings import Settings, SettingsError
+from bireme.daemon.settings import Settings, SettingsError, address_in
 
 LOCAL_NAME = "bireme.localhost"
 """The host in addresses on loopback. Browsers know that it is this machine, and keep its cookies from whatever else is
@@ -30,7 +30,7 @@ class WebPlan:
     @classmethod
     def of(cls, settings: Settings) -> WebPlan:
         """Raises SettingsError."""
-        host, port = _address(settings.web_listen)
+        host, port = address_in("web.listen", settings.web_listen, "127.0.0.1:8700")
         tls = (settings.web_tls_certificate, settings.web_tls_key)
         if bool(tls[0]) != bool(tls[1]):
             raise SettingsError("web.tls_certificate and web.tls_key are given together, or neither is")
@@ -54,18 +54,6 @@ class WebPlan:
         if ipaddress.ip_address(self.host).is_loopback:
             host = LOCAL_NAME
         return f"{'https' if self.tls_certificate else 'http'}://{host}:{port}"
-
-
-def _address(text: str) -> tuple[str, int]:
-    """`127.0.0.1:8700`, `[::1]:0`. Raises SettingsError."""
-    host, _, port = text.rpartition(":")
-    try:
-        address, number = str(ipaddress.ip_address(host.strip("[]"))), int(port)
-    except ValueError:
-        address, number = "", -1
-    if not 0 <= number <= 65535:
-        raise SettingsError(f"web.listen: {text!r} is no IP address with a port, as 127.0.0.1:8700 is")
-    return address, number
 
 
 def _url(text: str) -> str:
