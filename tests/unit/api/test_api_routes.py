@@ -87,6 +87,7 @@ def test_ping_says_which_cluster_it_is(api: Running) -> None:
         "router": {"url": "http://router:8600"},
         "telemetry": {},
         "findings": {},
+        "healings": {"fenced_gpus": 0, "fenced_nodes": 0, "suggested": 0},
     }
 
 

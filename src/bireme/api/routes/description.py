@@ -22,6 +22,7 @@ _IN_PATH = {
     "pod": "The name of a pod in it.",
     "step": "Number of a step.",
     "name": "Name of a partition or of a reservation.",
+    "node": "Name of a node.",
     "service": "Name of a service.",
     "finding": "The number of a finding.",
     "healing": "The number of a healing.",
