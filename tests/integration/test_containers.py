@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from tests.integration.test_virtual_nodes import user_namespaces_work
 from tests.support.cluster import Cluster, virtual_nodes
-from tests.support.images import Made, busybox_layer
+from tests.support.images import Made, Put, busybox_layer, tar_of
+from tests.support.registry import missing, registry
 from tests.support.rootfs import busybox_root
 
 CONF = virtual_nodes(2, 2, cpus=8)
@@ -251,6 +252,10 @@ def test_what_a_container_holds_is_saved_and_runs_again(site: Site) -> None:
         site.run("srun", f"--container-image={saved}", "sh", "-c", "cat /note; ls /etc/made-by", check=False).stdout
         == "new\n"
     )
+    bundle = site.work / "bundle"
+    bundle.mkdir()
+    (bundle / "rootfs").symlink_to(site.image)
+    assert site.run("srun", "--container=bundle", "cat", "/etc/made-by").stdout == "the test\n", "Slurm's own option"
     failed = site.srun("--container-save=/nowhere/x.sqsh", "true")
     assert "error: pyxis: /nowhere/x.sqsh cannot be written" in failed.stderr
 
@@ -267,3 +272,48 @@ def test_a_terminal_is_one_inside_too(site: Site) -> None:
     name, yes = said.stdout.split()
     assert name.startswith("/dev/pts/")
     assert (yes, said.returncode) == ("yes", 3)
+
+
+TRAIN = """#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --gres=gpu:8
+#SBATCH --exclusive
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+srun \\
+--container-image=REGISTRY#nvidia/pytorch:24.12-py3 \\
+--container-mounts=DATA:/data,DATA:/scratch \\
+torchrun \\
+--nnodes=$SLURM_JOB_NUM_NODES \\
+--nproc_per_node=8 \\
+--master_addr=$MASTER_ADDR \\
+--master_port=29500 \\
+train.py
+"""
+"""An article's script, word for word but for the registry and the folders."""
+TORCHRUN = b"#!/bin/sh\ncat /data/set; echo $SLURM_PROCID $RANK $*\n"
+
+
+def test_an_articles_training_runs_from_a_registry(tmp_path: Path) -> None:
+    if why := missing():
+        pytest.skip(why)
+    program = tar_of(Put("bin/torchrun", TORCHRUN, mode=0o755))
+    made = Made([busybox_layer(), program], Env=["PATH=/bin", "PYTORCH_VERSION=2.6"], WorkingDir="/workspace")
+    with registry(tmp_path) as site:
+        made.push(site.host, "nvidia/pytorch", "24.12-py3")
+        cluster = Cluster(virtual_nodes(4, 8))
+        cluster.variables["BIREME_IMAGES_INSECURE"] = site.host
+        with cluster.running():
+            (cluster.work / "set").write_text("the data\n")
+            script = TRAIN.replace("REGISTRY", site.host).replace("DATA", str(cluster.work))
+            job = cluster.sbatch("-o", "train.out", input=script)
+            assert cluster.wait(job)["state"] == "COMPLETED", (cluster.work / "train.out").read_text()
+            lines = (cluster.work / "train.out").read_text().splitlines()
+            refused = cluster.run("srun", f"--container-image={site.host}#nvidia/none:1", "true", check=False)
+    words = "--nnodes=4 --nproc_per_node=8 --master_addr=n1 --master_port=29500 train.py"
+    ran = [line for line in lines if line.endswith("train.py")]
+    assert sorted(ran) == [f"{rank} {rank} {words}" for rank in range(4)]
+    assert lines.count("the data") == 4
+    assert any(line.startswith("pyxis: importing docker image: ") for line in lines), lines
+    assert refused.returncode == 1
+    assert "slurmstepd: error: pyxis: " in refused.stderr

@@ -79,8 +79,9 @@ def name(text: str) -> Name:
     named, _, flag = text.partition(":")
     if not named:
         raise ContainerError("--container-name: empty name")
-    if "/" in named or len(named) > 255:
-        raise ContainerError(f"--container-name: {named[:64]} is not a name: no / is allowed in it")
+    if "/" in named or len(named) > 255 or not named.isprintable() or named in (".", ".."):
+        shown = ascii(named[:64])
+        raise ContainerError(f"--container-name: {shown} is not a name: letters, digits, - and _ make one")
     if (flag or NAME_FLAGS[0]) not in NAME_FLAGS:
         raise ContainerError('--container-name: flag must be "auto", "create", "exec" or "no_exec"')
     return Name(named, flag or NAME_FLAGS[0])
@@ -89,7 +90,7 @@ def name(text: str) -> Name:
 def variables(text: str) -> tuple[str, ...]:
     """`NAME[,NAME...]`. Raises ContainerError."""
     names = tuple(text.split(",")) if text else ()
-    if not all(names):
+    if not all(names) or any("=" in name for name in names):
         raise ContainerError(f"--container-env: invalid format: {text}")
     return names
 
