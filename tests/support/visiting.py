@@ -35,7 +35,7 @@ class Visitor:
         said = cluster.run(cluster.python, "-m", "bireme", "web", "--json", user=user)
         self.link: dict[str, Any] = json.loads(said.stdout)
         place = urlsplit(self.link["pages"])
-        self._host, self._port = place.netloc, place.port
+        self._host, self._port = place.netloc, place.port or 0
         code = self.link["url"].rpartition("/")[2]
         self.entered = self.send(
             "POST", "/login", {**OWN, "Content-Type": "application/x-www-form-urlencoded"}, f"code={code}"
@@ -66,15 +66,20 @@ class Visitor:
             connection.close()
 
     def send(self, method: str, path: str, headers: dict[str, str], body: str | None = None) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        try:
-            connection.request(method, path, body, {"Host": self._host, **headers})
-            answer = connection.getresponse()
-            fields = {name.lower(): value for name, value in answer.getheaders()}
-            endless = fields.get("content-type", "").startswith("text/event-stream")
-            return Answer(answer.status, fields, "" if endless else answer.read().decode(errors="replace"))
-        finally:
-            connection.close()
+        return ask(method, self._port, path, {"Host": self._host, **headers}, body)
+
+
+def ask(method: str, port: int, path: str, headers: dict[str, str], body: str | None = None) -> Answer:
+    """One request to whatever serves pages at this port."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        fields = {name.lower(): value for name, value in answer.getheaders()}
+        endless = fields.get("content-type", "").startswith("text/event-stream")
+        return Answer(answer.status, fields, "" if endless else answer.read().decode(errors="replace"))
+    finally:
+        connection.close()
 
 
 def _parts(answer: http.client.HTTPResponse) -> Iterator[tuple[str, str]]:

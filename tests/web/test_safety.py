@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from tests.support.browsing import Browsing
 from tests.support.cluster import Cluster, virtual_nodes
-from tests.support.visiting import OWN, Visitor
+from tests.support.visiting import OWN, Visitor, ask
 
 from bireme.web.pages import PAGES
 
@@ -185,3 +187,25 @@ def test_a_log_is_read_with_the_rights_of_who_asks(private: Cluster) -> None:
     told = Visitor(private, "nobody").get(f"/v1/jobs/{job}/log", **OWN)
     assert "mine alone" not in told.text
     assert "Permission denied" in told.text
+
+
+def test_behind_a_proxy_all_is_below_its_prefix(make_cluster: Callable[..., Cluster]) -> None:
+    """The proxy may take the prefix off or leave it; what it says of itself is not believed."""
+    cluster = make_cluster(up=False)
+    cluster.variables["BIREME_WEB_URL"] = "https://www.example.org/bireme"
+    cluster.up()
+    link = json.loads(cluster.bireme("web", "--json").stdout)
+    assert link["url"].startswith("https://www.example.org/bireme/login/")
+    port = int(json.loads((cluster.home / "web" / "port").read_text())["text"])
+    form = {**OWN, "Content-Type": "application/x-www-form-urlencoded", "X-Forwarded-Prefix": "/other"}
+    code = link["url"].rpartition("/")[2]
+    entered = ask("POST", port, "/bireme/login", {"Host": "www.example.org", **form}, f"code={code}")
+    assert entered.headers["location"] == "/bireme/"
+    assert "Path=/bireme; HttpOnly; SameSite=Strict" in entered.headers["set-cookie"]
+    assert entered.headers["set-cookie"].endswith("; Secure")
+    for path in ("/bireme/now", "/now"):
+        page = ask("GET", port, path, {"Host": "www.example.org", "Cookie": entered.cookie})
+        assert page.status == 200
+        addresses = set(re.findall(r'(?:href|src|action)="(/[^"]*)"', page.text))
+        assert addresses
+        assert all(each.startswith("/bireme/") for each in addresses), addresses

@@ -20,6 +20,14 @@ _WAITS, _RUNS = (
     ("PENDING", "REQUEUED", "REQUEUE_HOLD"),
     ("RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "STOPPED"),
 )
+_BLANK: dict[str, Any] = {
+    **dict.fromkeys(
+        ("array_tasks", "array_task_id", "comment", "dependency", "expected_start", "held_by", "kind", "node_count",
+         "qos", "required_nodes", "reservation", "restarts", "std_err", "std_out", "submit_host", "submit_line")
+    ),
+    "node_list": "", "num_cpus": "", "shares": (), "time_limit_s": None, "tres_requested": {}, "work_dir": "",
+}  # fmt: skip
+"""What a record of long ago, or of another scheduler's queue, may not have."""
 _PARTS = {
     "job_head": Part((JOB,), every_s=1.0),
     "why_part": Part((JOB, PLAN), every_s=4.0),
@@ -56,8 +64,7 @@ async def _records(ask: Asking, name: str, path: str) -> list[dict[str, Any]]:
         found = await ask.get_or({"jobs": []}, "/v1/history", {"job": name})
         if not found["jobs"]:
             raise
-    records: list[dict[str, Any]] = found["jobs"]
-    return records
+    return [_BLANK | record for record in found["jobs"]]
 
 
 async def _later(ask: Asking, path: str, shown: dict[str, Any]) -> dict[str, Any]:
