@@ -151,6 +151,18 @@ def test_a_job_is_named_as_its_user_did(pages: Browsing, hostile: str) -> None:
         assert "{{7*7}}" in shown
 
 
+def test_a_name_that_is_no_utf8_takes_no_page_away(visitor: Visitor, pages: Browsing, cluster: Cluster) -> None:
+    """As a page that is loaded, and as one that is open when the job comes."""
+    with pages.open("/queue") as page:
+        page.locator("#live[data-state=live]").wait_for()
+        job = cluster.sbatch("--job-name=b\udcff17", "--comment=\udcfe", "--hold", "--wrap=true")
+        page.locator(f"tr[data-key='{job}']").get_by_text("b\ufffd17").wait_for()
+    for path in ("/now", "/queue?q=17", f"/jobs/{job}", f"/live?page=/jobs/{job}&part=job_head", f"/v1/jobs/{job}"):
+        assert visitor.get(path, **OWN).status == 200, path
+    assert "b\ufffd17" in visitor.get(f"/jobs/{job}").text
+    cluster.run("scancel", job)
+
+
 @pytest.fixture(scope="module")
 def private() -> Iterator[Cluster]:
     """A cluster of root's whose users do not see each other's jobs."""

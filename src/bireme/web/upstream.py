@@ -2,13 +2,15 @@
 
 Every page, every live update and everything that is passed on comes through here. Not here: what the routes mean.
 Invariants: no request goes without a session's token, but for the one that trades a code for it: this process has no
-rights of its own to fall back on; a request that may have been carried out is not sent again.
+rights of its own to fall back on; a request that may have been carried out is not sent again; every text that the
+daemon told can be written as UTF-8.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ MOST_ANSWER = 64 << 20
 _READ_BYTES = 1 << 16
 _JSON = "application/json"
 _BUSY_PAUSES_S = (0.2, 0.5, 1.0)
+_NO_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class AwayError(Exception):
@@ -44,7 +47,7 @@ class RefusedError(Exception):
 
 def _error_in(body: bytes) -> Mapping[str, Any]:
     with suppress(ValueError, KeyError, TypeError):
-        error = json.loads(body)["error"]
+        error = told_in(body)["error"]
         if isinstance(error, dict):
             return error
     return {}
@@ -151,14 +154,14 @@ class Upstream:
         answer = await self.ask("GET", target_of(path, params), token)
         if answer.status != 200:
             raise RefusedError(answer.status, answer.body)
-        return json.loads(answer.body)
+        return told_in(answer.body)
 
     async def post(self, token: str, path: str, body: Any = None) -> Any:
         """As `get`, of a change."""
         answer = await self.ask("POST", target_of(path), token, json.dumps(body if body is not None else {}).encode())
         if answer.status != 200:
             raise RefusedError(answer.status, answer.body)
-        return json.loads(answer.body)
+        return told_in(answer.body)
 
     async def begin_session(self, code: str, about: str) -> Any:
         """What a link's code is good for: the only question of who is nobody yet. Raises RefusedError or AwayError."""
@@ -167,7 +170,7 @@ class Upstream:
             answer = await self._exchanged(_request("POST", "/v1/web/sessions", None, body), again=False)
         if answer.status != 200:
             raise RefusedError(answer.status, answer.body)
-        return json.loads(answer.body)
+        return told_in(answer.body)
 
     async def ask(self, method: str, target: str, token: str, body: bytes | None = None, kind: str = _JSON) -> Answer:
         """One exchange, whatever its status. A daemon that is too busy to look at it is asked again. Raises
@@ -250,6 +253,23 @@ class Upstream:
             return _Connection(*await asyncio.open_unix_connection(self._path, limit=_READ_BYTES))
         except OSError as error:
             raise AwayError(f"the daemon does not answer: {error.strerror or error}") from error
+
+
+def told_in(body: bytes) -> Any:
+    """JSON, with U+FFFD for what is no character: a name or a path that is not UTF-8 comes with half of one for each
+    such byte, which no page can be sent with."""
+    told = json.loads(body)
+    return _in_characters(told) if b"\\ud" in body or b"\\uD" in body else told
+
+
+def _in_characters(told: Any) -> Any:
+    if isinstance(told, str):
+        return _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", told)
+    if isinstance(told, list):
+        return [_in_characters(each) for each in told]
+    if isinstance(told, dict):
+        return {_in_characters(name): _in_characters(each) for name, each in told.items()}
+    return told
 
 
 def target_of(path: str, params: Mapping[str, str] | None = None) -> str:
