@@ -45,13 +45,19 @@ async def job(ask: Asking) -> dict[str, Any]:
     first = records[0]
     is_one = len(records) == 1 and not first["array_tasks"]
     shown = {
-        "job": name, "path": path, "record": first, "tasks": records[:_MOST_TASKS] if not is_one else [],
+        "job": name, "path": path, "record": first, "tasks": _tasks(records) if not is_one else [],
         "more_tasks": max(0, len(records) - _MOST_TASKS), "is_one": is_one, "title": f"{name} {first['name']}",
         "waits": first["state"] in _WAITS, "runs": first["state"] in _RUNS, "kind": _kind(first["state"]),
         "own": ask.visitor.admin or first["user_id"] == ask.visitor.uid,
         "why": None, "diagnosis": None, "timeline": None, "report": None, "refused": "",
     }  # fmt: skip
     return {**shown, **await _later(ask, path, shown)}
+
+
+def _tasks(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of an array in order, the record of those that wait last."""
+    order = sorted(records, key=lambda each: (bool(each["array_tasks"]), each["array_task_id"] or 0, each["job_id"]))
+    return order[:_MOST_TASKS]
 
 
 async def _records(ask: Asking, name: str, path: str) -> list[dict[str, Any]]:
