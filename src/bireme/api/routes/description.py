@@ -11,7 +11,8 @@ from typing import Any
 
 from bireme.api.routing import Route, Routes
 
-_DESCRIPTION = """The API of one Bireme cluster, on a unix socket. Who asks is known from the socket's peer credentials.
+_DESCRIPTION = """The API of one Bireme cluster, on a unix socket. Who asks is known from the socket's peer credentials,
+or from a session's token (`Authorization: Bearer`).
 
 Times are seconds since the epoch, sizes MiB, resources whole numbers. Errors carry Slurm's message, name and number."""
 
@@ -23,7 +24,6 @@ _IN_PATH = {
     "node": "Name of a node.",
     "step": "Number of a step.",
     "name": "Name of a partition or of a reservation.",
-    "node": "Name of a node.",
     "service": "Name of a service.",
     "finding": "The number of a finding.",
     "healing": "The number of a healing.",
