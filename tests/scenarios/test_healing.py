@@ -534,9 +534,30 @@ def test_a_node_that_is_mended_is_not_kept_from_the_job_any_longer() -> None:
     world.expect(train="runs n[1,3]")
     world.finish("train")
     world.settle()
+    assert KEPT_FROM.of(world.state), "people may queue it again"
+    world.trouble("xid", Place(node="n2"))
+    world.trouble_gone("xid", Place(node="n2"), mended=True)
+    world.record([e.JobRequeued(world.job("train").id)])
+    world.settle()
+    assert excluded(world) == ("n4",)
     assert not KEPT_FROM.of(world.state)
     assert not FORGIVEN.of(world.state)
     assert world.replayed().jobs == world.state.jobs
+
+
+def test_nodes_that_are_mended_together_are_all_forgiven() -> None:
+    world = world_with("4x1:h100")
+    train(world)
+    for node in ("n1", "n2"):
+        world.trouble("xid", Place(node=node))
+        fails(world, node=node)
+        world.wait(60)
+        world.checkpoint("train")
+    assert excluded(world) == ("n1", "n2")
+    for node in ("n1", "n2"):
+        world.trouble_gone("xid", Place(node=node), mended=True)
+    world.settle()
+    assert excluded(world) == ()
 
 
 def test_a_node_that_was_lost_may_be_had_again_when_it_is_back_and_one_that_others_speak_against_not() -> None:

@@ -16,8 +16,8 @@ from bireme.core.faults.findings.shelves import FINDINGS
 from bireme.core.faults.restarts.shelves import FORGIVEN, KEPT_FROM
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Gravity
-from bireme.core.model.healing.restarts import JobsAway
-from bireme.core.model.jobs import Finished, Pending, Running, Starting, Suspended
+from bireme.core.model.healing.restarts import JobsAway, NodesBack
+from bireme.core.model.jobs import Pending, Running, Starting, Suspended
 from bireme.core.state.state import State
 
 _LOST = "node_lost"
@@ -56,11 +56,16 @@ def closed(state: State, key: str) -> None:
 
 
 def changed(state: State, job_id: int) -> None:
-    """The job is another now, or is no more: it may have what it does not exclude."""
+    """The job is another now, or is no more: it may have what it does not exclude. One that is over may be queued
+    again, by people, with all that it excludes."""
     job = state.jobs.get(job_id)
-    excluded = job.spec.resources.exclude if job is not None and not isinstance(job.phase, Finished) else ()
+    excluded = job.spec.resources.exclude if job is not None else ()
     if job_id in FORGIVEN.of(state):
-        FORGIVEN.drop(state, job_id)
+        still = tuple(each for each in FORGIVEN.of(state)[job_id].nodes if each in excluded)
+        if still:
+            FORGIVEN.put(state, job_id, NodesBack(still))
+        else:
+            FORGIVEN.drop(state, job_id)
     for node, away in tuple(KEPT_FROM.of(state).items()):
         if job_id in away.jobs and node not in excluded:
             left = tuple(each for each in away.jobs if each != job_id)
@@ -71,12 +76,12 @@ def changed(state: State, job_id: int) -> None:
 
 
 def decided(state: State) -> Iterator[e.Event]:
-    for job_id, node in tuple(FORGIVEN.of(state).items()):
+    for job_id, back in tuple(FORGIVEN.of(state).items()):
         job = state.jobs.get(job_id)
         if job is None or not isinstance(job.phase, Pending | Starting | Running | Suspended):
             continue  # it is ending: when it waits again
         asked = job.spec.resources
-        exclude = tuple(each for each in asked.exclude if each != node)
+        exclude = tuple(each for each in asked.exclude if each not in back.nodes)
         yield e.JobUpdated(job_id, job.spec.revised(resources=replace(asked, exclude=exclude)), job.priority)
 
 
@@ -93,4 +98,5 @@ def _forgive(state: State, node: str, *, only_lost: bool = False) -> None:
         job = state.jobs.get(job_id)
         was_lost = job is not None and any(each.cause == _LOST and node in each.nodes for each in job.tries)
         if job is not None and (was_lost or not only_lost):
-            FORGIVEN.put(state, job_id, node)
+            known = FORGIVEN.of(state).get(job_id, NodesBack())
+            FORGIVEN.put(state, job_id, NodesBack(tuple(sorted({*known.nodes, node}))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bireme.core.model.healing.restarts import JobsAway
+from bireme.core.model.healing.restarts import JobsAway, NodesBack
 from bireme.core.state.shelf import Shelf
 
 INQUESTS: Shelf[int, float] = Shelf("inquests", int, float)
@@ -17,5 +17,5 @@ LOOKED_AT: Shelf[int, float] = Shelf("jobs_held_up_looked_at", int, float)
 """Jobs of which it is reckoned whether a restart without a slow GPU is worth it, and when: in that turn."""
 KEPT_FROM: Shelf[str, JobsAway] = Shelf("nodes_kept_from", str, JobsAway)
 """By node: jobs whose restarts are kept from it until it is well again."""
-FORGIVEN: Shelf[int, str] = Shelf("nodes_forgiven", int, str)
-"""By job: a node that it may have again; the job is updated in that turn."""
+FORGIVEN: Shelf[int, NodesBack] = Shelf("nodes_forgiven", int, NodesBack)
+"""By job: nodes that it may have again; the job is updated in that turn, or when it waits again."""

@@ -55,6 +55,13 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
+class NodesBack:
+    """Nodes that a job may have again."""
+
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JobsAway:
     """Jobs that are kept from a node."""
 
