@@ -80,6 +80,7 @@ class Browsing:
         context = self._browser.new_context()
         page = context.new_page()
         page.goto(self.link()["url"])
+        page.get_by_role("button", name="Log in as").click()
         page.wait_for_url("**/now")
         self._state = context.storage_state()
         context.close()

@@ -32,17 +32,23 @@ class Visitor:
     """Somebody who is logged in to the pages of a cluster, with the cookie and the proof that their pages have."""
 
     def __init__(self, cluster: Cluster, user: str | None = None) -> None:
-        said = cluster.run(cluster.python, "-m", "bireme", "web", "--json", user=user)
-        self.link: dict[str, Any] = json.loads(said.stdout)
-        place = urlsplit(self.link["pages"])
-        self._host, self._port = place.netloc, place.port or 0
-        code = self.link["url"].rpartition("/")[2]
-        self.entered = self.send(
-            "POST", "/login", {**OWN, "Content-Type": "application/x-www-form-urlencoded"}, f"code={code}"
-        )
+        self._cluster, self._user = cluster, user
+        link = urlsplit(self.another_link())
+        self._host, self._port = link.netloc, link.port or 0
+        self.entered = self.enter(link.path.rpartition("/")[2])
         self.cookie = self.entered.cookie
         found = re.search(r'name="proof" content="([0-9a-f]+)"', self.get("/now").text)
         self.proof = found[1] if found else ""
+
+    def another_link(self) -> str:
+        said = self._cluster.run(self._cluster.python, "-m", "bireme", "web", "--json", user=self._user)
+        url: str = json.loads(said.stdout)["url"]
+        return url
+
+    def enter(self, code: str, instead: str = "", **headers: str) -> Answer:
+        """Sends the form that a link leads to."""
+        form = {**OWN, "Content-Type": "application/x-www-form-urlencoded", **headers}
+        return self.send("POST", "/login", form, f"code={code}&instead={instead}")
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.send("GET", path, {"Cookie": self.cookie, **headers})

@@ -188,6 +188,26 @@ def test_private_jobs_stay_private(private: Cluster) -> None:
     assert owner.post(f"/v1/jobs/{job}/cancel", {}).status == 200
 
 
+def test_a_link_makes_nobody_another_user_unasked(private: Cluster) -> None:
+    """Who follows a stranger's link, from wherever, is told whose it is; who is logged in, as whom too."""
+    owner, stranger = Visitor(private), Visitor(private, "nobody")
+    link = stranger.another_link()
+    code = link.rpartition("/")[2]
+    shown = owner.send("GET", f"/login/{code}", {"Sec-Fetch-Site": "cross-site"})
+    assert "Log in as nobody" in shown.text
+    asked = owner.enter(code, Cookie=owner.cookie)
+    assert (asked.status, asked.cookie) == (200, "")
+    assert "You are logged in as <strong>root</strong>" in asked.text
+    instead = asked.text.split('name="instead" value="')[1].split('"')[0]
+    assert owner.enter(code, "another", Cookie=owner.cookie).cookie == ""
+    entered = owner.enter(code, instead, Cookie=owner.cookie)
+    assert (entered.status, bool(entered.cookie)) == (303, True)
+    own = owner.another_link().rpartition("/")[2]
+    assert owner.get(f"/login/{own}").status == 303, "who is that already goes on"
+    assert owner.enter(own).status == 303, "it was not used up"
+    assert owner.enter(own).status == 403
+
+
 def test_a_log_is_read_with_the_rights_of_who_asks(private: Cluster) -> None:
     """Root's daemon could read it; who may see the job still reads it as themselves."""
     private.conf(virtual_nodes(1))

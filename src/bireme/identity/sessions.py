@@ -88,6 +88,11 @@ class Sessions:
         self._codes[_digest(code)] = (whose, now + CODE_S)
         return code
 
+    def offered_to(self, code: str) -> Identity | None:
+        """As whom a code begins a session, while it is good: it is not used up."""
+        whose, until = self._codes.get(_digest(code), (None, 0.0))
+        return whose if until > self._clock() else None
+
     def redeem(self, code: str, about: str) -> tuple[str, Session] | None:
         """A new session and its token, which is said here only; None for a code that is not (or no longer) good.
 

@@ -17,7 +17,7 @@ from bireme.web.upstream import RefusedError, Streamed, target_of
 
 MOST_BODY = 16 << 20
 _MEDIA = ("application/json", "application/octet-stream", "application/x-ndjson", "text/event-stream", "text/plain")
-_NOT_HERE = ("/v1/web/links", "/v1/web/sessions")
+_NOT_HERE = ("/v1/web/links", "/v1/web/links/whose", "/v1/web/sessions")
 """Changes that only `bireme web` and the way in make."""
 _KEPT = ("retry-after", "bireme-out-of-date", "content-disposition")
 

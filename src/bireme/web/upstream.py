@@ -1,7 +1,7 @@
 """The daemon's REST API over its unix socket: requests as the session of whoever looks at a page.
 
 Every page, every live update and everything that is passed on comes through here. Not here: what the routes mean.
-Invariants: no request goes without a session's token, but for the one that trades a code for it: this process has no
+Invariants: no request goes without a session's token, but for those that bring a link's code: this process has no
 rights of its own to fall back on; a request that may have been carried out is not sent again; every text that the
 daemon told can be written as UTF-8.
 """
@@ -164,10 +164,18 @@ class Upstream:
         return told_in(answer.body)
 
     async def begin_session(self, code: str, about: str) -> Any:
-        """What a link's code is good for: the only question of who is nobody yet. Raises RefusedError or AwayError."""
-        body = json.dumps({"code": code, "about": about}).encode()
+        """What a link's code is good for. Raises RefusedError or AwayError."""
+        return await self._of_nobody("/v1/web/sessions", {"code": code, "about": about})
+
+    async def whose_link(self, code: str) -> Any:
+        """As whom it would log in. Raises RefusedError or AwayError."""
+        return await self._of_nobody("/v1/web/links/whose", {"code": code})
+
+    async def _of_nobody(self, path: str, content: Mapping[str, str]) -> Any:
+        """A question of who is nobody yet, and has a link's code."""
+        request = _request("POST", path, None, json.dumps(content).encode())
         async with self._slots:
-            answer = await self._exchanged(_request("POST", "/v1/web/sessions", None, body), again=False)
+            answer = await self._exchanged(request, again=False)
         if answer.status != 200:
             raise RefusedError(answer.status, answer.body)
         return told_in(answer.body)
@@ -279,7 +287,7 @@ def target_of(path: str, params: Mapping[str, str] | None = None) -> str:
 
 
 def _request(method: str, target: str, token: str | None, body: bytes | None = None, kind: str = _JSON) -> bytes:
-    """`token`: None is said on purpose (`begin_session`); an empty one is a mistake of ours."""
+    """`token`: None is said on purpose (`_of_nobody`); an empty one is a mistake of ours."""
     assert token != "", "a request without a session's token would have this process's rights"
     if any(not "!" <= letter <= "~" for letter in method + target + (token or "")):
         raise RefusedError(400, b'{"error": {"message": "this is no address of a page"}}')

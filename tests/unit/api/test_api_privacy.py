@@ -189,6 +189,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "/v1/healings/1/refuse": {},
     "/v1/healings/1/undo": {},
     "/v1/web/links": {},
+    "/v1/web/links/whose": {"code": "guessed"},
     "/v1/web/sessions": {"code": "guessed"},
     "/v1/web/sessions/revoke": {"everybody": True},
     "/v1/web/off": {},

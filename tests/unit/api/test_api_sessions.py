@@ -123,6 +123,17 @@ def test_operators_switch_the_pages_off_and_on(desk: Desk) -> None:
     assert desk.ask("POST", "/v1/web/links", ANN, {})[0] == 200
 
 
+def test_a_link_says_whose_it_is_and_is_not_used_up_by_that(desk: Desk) -> None:
+    code = desk.ask("POST", "/v1/web/links", BEN, {})[1]["url"].rpartition("/")[2]
+    for _ in range(2):
+        status, told = desk.ask("POST", "/v1/web/links/whose", 65534, {"code": code})
+        assert (status, told["uid"]) == (200, BEN)
+    assert desk.ask("POST", "/v1/web/sessions", 65534, {"code": code})[0] == 200
+    for body in ({"code": code}, {"code": "guessed"}):
+        assert desk.ask("POST", "/v1/web/links/whose", 65534, body)[0] == 403
+    assert desk.ask("POST", "/v1/web/links/whose", 65534, {})[0] == 400
+
+
 @pytest.mark.parametrize("body", [{}, {"code": 7}, {"code": "x", "about": []}, {"code": "x" * 100_000}])
 def test_a_code_that_is_none_begins_nothing(desk: Desk, body: dict[str, Any]) -> None:
     status, told = desk.ask("POST", "/v1/web/sessions", 65534, body)

@@ -9,6 +9,3 @@ sayTimes(document);
 startKeys();
 startActions();
 startLive();
-for (const form of document.querySelectorAll("form[data-at-once]")) {
-  /** @type {HTMLFormElement} */ (form).requestSubmit();
-}

@@ -49,13 +49,23 @@ async def new_link(api: Context, request: Request) -> Response:
 async def begin_session(api: Context, request: Request) -> Response:
     """Trade a link's code for a session: its `token`, which is told here only, and the `session`."""
     body = await api.body(request)
-    code, about = body.get("code"), body.get("about", "")
-    if not isinstance(code, str) or not isinstance(about, str):
-        raise ProblemError(400, "code: is missing, or no text")
+    code, about = _code(body), body.get("about", "")
+    if not isinstance(about, str):
+        raise ProblemError(400, "about: is no text")
     made = _sessions(api).redeem(code, about)
     if made is None:
-        raise ProblemError(403, "this link was used before, or is too old", hint="bireme web prints a new one")
+        raise _not_good()
     return answer({"token": made[0], "session": _record(made[1], made[1].id)})
+
+
+@routes.post("/v1/web/links/whose", body="`code`: of a link.")
+async def whose_link(api: Context, request: Request) -> Response:
+    """As whom a link's code would log in: `user` and `uid`. It is not used up."""
+    whose = _sessions(api).offered_to(_code(await api.body(request)))
+    if whose is None:
+        raise _not_good()
+    names = await api.callers.user_names({whose.uid}, whose.uid)
+    return answer({"user": names[whose.uid], "uid": whose.uid})
 
 
 @routes.get("/v1/web/me")
@@ -118,6 +128,17 @@ def _meant(caller: Caller, body: dict[str, Any], sessions: Sessions) -> tuple[in
     if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
         raise ProblemError(400, "sessions: a list of ids, as bireme web sessions prints them")
     return None if caller.admin else caller.uid, ids
+
+
+def _code(body: dict[str, Any]) -> str:
+    code = body.get("code")
+    if not isinstance(code, str):
+        raise ProblemError(400, "code: is missing, or no text")
+    return code
+
+
+def _not_good() -> ProblemError:
+    return ProblemError(403, "this link was used before, or is too old", hint="bireme web prints a new one")
 
 
 def _sessions(api: Context) -> Sessions:
