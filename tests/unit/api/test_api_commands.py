@@ -330,11 +330,12 @@ def test_no_route_waits_for_a_command(api: Running) -> None:
         for method in route.methods & {"GET", "POST"}:
             path = route.path.format(
                 job=1, step=0, name="main", namespace="default", pod="p", command="squeue", service="chat", key="k",
-                finding=1, healing=1, node="n",
+                finding=1, healing=1, node="n1",
             )  # fmt: skip
             status = asyncio.run_coroutine_threadsafe(ask(method, path), api.loop).result(30)
             (waiting if status == 400 and method == "GET" else answered).add(route.path)
     assert waiting == {
+        "/v1/changes",
         "/v1/events",
         "/v1/jobs/{job}/wait",
         "/v1/jobs/{job}/hold-open",

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,12 @@ def start(stack: ExitStack, argv: Sequence[str], variables: Mapping[str, str]) -
     return child
 
 
+def await_sleep(child: subprocess.Popen[bytes]) -> None:
+    """Until its shell has become `sleep`, and sleeps: what it said came before that."""
+    while " (sleep) S " not in Path(f"/proc/{child.pid}/stat").read_text():
+        os.sched_yield()
+
+
 def test_a_python_program_stands_where_its_function_waits(started: ExitStack) -> None:
     if py_spy() is None:
         pytest.skip("py-spy is not there")
@@ -64,6 +71,8 @@ def test_without_py_spy_the_kernel_says_what_ranks_do_and_which_is_apart(
 ) -> None:
     monkeypatch.setattr(standing, "py_spy", lambda: None)
     ranks = [start(started, SLEEPS, {"SLURM_PROCID": str(rank)}) for rank in range(3)]
+    for each in ranks:
+        await_sleep(each)
     start(started, SLEEPS, {"SLURM_STEP_ID": ""})
     ranks[1].send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, ranks[1].pid, os.WSTOPPED | os.WNOWAIT)
