@@ -120,6 +120,13 @@ def test_nobody_is_shown_anything_without_a_session(visitor: Visitor) -> None:
     assert visitor.send("GET", "/v1/jobs", {"Cookie": visitor.cookie + "x"}).status == 401
 
 
+@pytest.mark.parametrize("path", ["/now/", "/v1", "/nodes/..%2f", "/queue//"])
+def test_nobody_is_led_to_a_host_that_the_request_names(visitor: Visitor, path: str) -> None:
+    answer = visitor.get(path, Host="evil.example", **OWN)
+    assert "evil.example" not in answer.headers.get("location", "")
+    assert answer.status == 404
+
+
 @pytest.mark.parametrize(
     "path", ["//v1/jobs", "/v1/../v1/jobs", "/v1/%2e%2e/x", "/static/../app.py", "/%00", "/v1/jobs/%0d%0aX:%20y"]
 )

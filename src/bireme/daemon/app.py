@@ -497,7 +497,7 @@ class Daemon:
     async def _reconfigure(self, runtime: Runtime) -> None:
         settings = self._read_settings()
         RouterPlan.of(self._paths, settings)  # raises, and all is left as it was
-        WebPlan.of(settings)
+        _check_pages(settings)
         _check_metrics(settings)
         loaded = await asyncio.to_thread(load_cluster, settings)
         idle_policy = self._idle_policy(settings, loaded)
@@ -542,6 +542,13 @@ class Daemon:
             except (JournalError, StoreError) as error:  # tomorrow it may be mended
                 log.warning("nothing old was dropped: %s", error)
             await asyncio.sleep(_DAY_S)
+
+
+def _check_pages(settings: Settings) -> None:
+    """Raises SettingsError. A start does not ask for so much: pages that cannot be served cost nothing else."""
+    plan = WebPlan.of(settings)
+    if plan.mode != "off":
+        plan.check_certificate()
 
 
 def _check_metrics(settings: Settings) -> None:

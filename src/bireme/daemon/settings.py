@@ -610,7 +610,8 @@ class Settings:
         "",
         "web.url",
         "What the pages' addresses begin with, as people reach them: `https://gpus.example.org/bireme` behind a "
-        "reverse proxy; its path is the prefix of all pages. Empty: where they are served.",
+        "reverse proxy; its path is the prefix of all pages. Empty: where they are served, by this machine's name if "
+        "that is at all of its addresses.",
     )
     web_tls_certificate: str = setting(
         "",
@@ -620,10 +621,10 @@ class Settings:
     )
     web_tls_key: str = setting("", "web.tls_key", "PEM file with the key of that certificate.")
     web_session_hours: int = setting(
-        168, "web.session_hours", "How long somebody who logged in to the pages stays so, at most."
+        168, "web.session_hours", "How long somebody who logged in to the pages stays so, at most; from 1 on."
     )
     web_idle_hours: int = setting(
-        24, "web.idle_hours", "How long somebody stays logged in to the pages who does not look at them."
+        24, "web.idle_hours", "How long somebody stays logged in to the pages who does not look at them; from 1 on."
     )
     max_body_bytes: int = setting(
         64 * 1024 * 1024, "api.max_body_bytes", "The largest request the API reads, in bytes."

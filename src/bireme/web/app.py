@@ -66,6 +66,7 @@ def create_app(place: Place, upstream: Upstream) -> ASGIApp:
         Route("/v1/{path:path}", passing.change, methods=["POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers=_failures(press))
+    app.router.redirect_slashes = False  # it would lead to whatever host and path the request names
     return _Guarded(app, place.prefix)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +56,8 @@ def test_the_cookie_is_as_closed_as_can_be() -> None:
         ({"web_listen": "somewhere"}, "as 127.0.0.1:8700 is"),
         ({"web_listen": "127.0.0.1:70000"}, "as 127.0.0.1:8700 is"),
         ({"web_tls_key": "k"}, "given together"),
+        ({"web_session_hours": 0}, "from 1 to"),
+        ({"web_idle_hours": 10**400}, "from 1 to"),
         ({"web_url": "gpus.example.org"}, "as https://gpus.example.org/bireme is"),
         ({"web_url": 'https://x/"><b>'}, "as https://gpus.example.org/bireme is"),
         ({"web_url": "https://x/?a=b"}, "as https://gpus.example.org/bireme is"),
@@ -69,7 +73,16 @@ def test_where_people_find_the_pages() -> None:
     behind = WebPlan.of(Settings(web_url="https://gpus.example.org/bireme/"))
     assert (behind.url_at(7), behind.prefix) == ("https://gpus.example.org/bireme", "/bireme")
     open_to_all = Settings(web_listen="[::]:8443", web_tls_certificate="c", web_tls_key="k")
-    assert WebPlan.of(open_to_all).url_at(8443) == "https://[::]:8443"
+    assert WebPlan.of(open_to_all).url_at(8443) == f"https://{socket.gethostname()}:8443"
+
+
+def test_what_is_no_certificate_is_said(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text("root:x:0:0")
+    for certificate in ("key.pem", "missing.pem"):
+        files = {"web_tls_certificate": str(tmp_path / certificate), "web_tls_key": str(tmp_path / "key.pem")}
+        with pytest.raises(SettingsError, match="no certificate and its key"):
+            WebPlan.of(Settings(**files)).check_certificate()  # type: ignore[arg-type]
+    WebPlan.of(Settings()).check_certificate()
 
 
 HOSTILE = '</script><b>\x1b[31m"\u202e'

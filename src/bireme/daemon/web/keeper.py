@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from bireme.api.cluster import PagesError
 from bireme.daemon.files import DamagedFileError, read_sealed, write_sealed
+from bireme.daemon.settings import SettingsError
 from bireme.daemon.web import process
 from bireme.daemon.web.plan import WebPlan
 from bireme.daemon.web.process import WebProcess
@@ -97,12 +98,13 @@ class WebKeeper:
     async def _serve(self) -> None:
         plan = self._served = self._plan()
         try:
+            plan.check_certificate()
             if self._socket is None:
                 self._socket = process.listener(plan, self._port())
                 self._remember("port", str(self._socket.getsockname()[1]))
                 log.info("the pages are served at %s", self.url)
             self._start(plan)
-        except (PagesError, OSError) as error:
+        except (PagesError, SettingsError, OSError) as error:
             if str(error) != self.problem:
                 log.error("%s", error)
             self.problem = str(error)

@@ -6,6 +6,8 @@ Read by `keeper`. Invariant: nothing but loopback is listened at without TLS.
 from __future__ import annotations
 
 import ipaddress
+import socket
+import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -14,6 +16,8 @@ from bireme.daemon.settings import Settings, SettingsError, address_in
 LOCAL_NAME = "bireme.localhost"
 """The host in addresses on loopback. Browsers know that it is this machine, and keep its cookies from whatever else is
 served at 127.0.0.1: cookies know no ports, and what listens beside us there may be anybody's."""
+
+_MOST_HOURS = 87_600
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,25 @@ class WebPlan:
                 f"web.listen: {settings.web_listen} can be reached from other machines: give web.tls_certificate and "
                 "web.tls_key, or listen on loopback with a reverse proxy before it"
             )
+        for key, hours in (
+            ("web.session_hours", settings.web_session_hours),
+            ("web.idle_hours", settings.web_idle_hours),
+        ):
+            if not 1 <= hours <= _MOST_HOURS:
+                raise SettingsError(f"{key}: {hours} is not possible here: it must be from 1 to {_MOST_HOURS}")
         return cls(settings.web_pages, host, port, _url(settings.web_url), *tls)
+
+    def check_certificate(self) -> None:
+        """Whether browsers can be answered with it, as its files are now. Raises SettingsError."""
+        if not self.tls_certificate:
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_certificate, self.tls_key, password="")
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise SettingsError(
+                f"web.tls_certificate and web.tls_key: {self.tls_certificate} and {self.tls_key} are no certificate "
+                f"and its key, both PEM and without a password: {error}"
+            ) from error
 
     @property
     def prefix(self) -> str:
@@ -51,8 +73,11 @@ class WebPlan:
         if self.url:
             return self.url
         host = f"[{self.host}]" if ":" in self.host else self.host
-        if ipaddress.ip_address(self.host).is_loopback:
+        address = ipaddress.ip_address(self.host)
+        if address.is_loopback:
             host = LOCAL_NAME
+        elif address.is_unspecified:  # no certificate is for that
+            host = socket.gethostname()
         return f"{'https' if self.tls_certificate else 'http'}://{host}:{port}"
 
 
