@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from bireme.web.asking import NotLoggedInError, Shared, Visitor
+from bireme.web.bodies import body_within
 from bireme.web.guards import Place, is_own_page
 from bireme.web.paging import Press
 from bireme.web.upstream import RefusedError
@@ -35,8 +36,10 @@ class Login:
     async def begin(self, request: Request) -> Response:
         if not is_own_page(request.headers):
             return self._failed("This form was sent by another page.", 403)
-        body = await request.body()
-        form = parse_qs(body[:_MOST_FORM].decode("latin-1"))
+        body = await body_within(request, _MOST_FORM)
+        if body is None:
+            return self._failed("This form is too large to be one of ours.", 413)
+        form = parse_qs(body.decode("latin-1"))
         code = form.get("code", [""])[0]
         known = await self._known(request)
         try:

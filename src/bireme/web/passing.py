@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from bireme.web.asking import NotLoggedInError, Shared
+from bireme.web.bodies import body_within
 from bireme.web.guards import Place, is_own_page, is_proven
 from bireme.web.upstream import RefusedError, Streamed, target_of
 
@@ -46,13 +47,11 @@ class Passing:
         if request.scope["path"] in _NOT_HERE:
             return _refused(403, "that is done by bireme web, on the daemon's machine")
         visitor = await self._shared.visitor(token)
-        body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > MOST_BODY:
-                return _refused(413, f"a page may send {MOST_BODY >> 20} MiB: use the command")
+        body = await body_within(request, MOST_BODY)
+        if body is None:
+            return _refused(413, f"a page may send {MOST_BODY >> 20} MiB: use the command")
         kind = _media(request.headers.get("content-type", "application/json"))
-        answer = await self._shared.upstream.ask("POST", _target(request), token, bytes(body), kind)
+        answer = await self._shared.upstream.ask("POST", _target(request), token, body, kind)
         self._shared.forget(visitor.uid)
         self._changed(visitor.uid)
         media = _media(answer.headers.get("content-type", ""))
