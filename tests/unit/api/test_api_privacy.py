@@ -434,6 +434,21 @@ def test_what_is_the_owners_is_nobody_elses(served: Served, path: str, word: str
         assert not any(mark in text for mark in MARKS.values())
 
 
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [
+        *(("GET", what) for what in ("script", "environment", "story", "usage", "hold-open", "diagnosis", "log")),
+        *(("POST", what) for what in ("cancel", "signal", "hold", "release", "requeue", "suspend", "checkpoint")),
+    ],
+)
+def test_who_may_not_see_a_job_is_answered_as_of_none(served: Served, method: str, what: str) -> None:
+    served.private("jobs")
+    body = {"signal": 10} if what == "signal" else {}
+    hidden, none = (served.ask(method, f"/v1/jobs/{job}/{what}", STRANGER, body) for job in (RUNNING, 999999))
+    assert hidden == none
+    assert hidden[0] == 404
+
+
 @pytest.mark.parametrize("job_id", [RUNNING, FORGOTTEN])
 def test_a_run_is_on_the_timeline_for_its_owner_and_operators_alone(served: Served, job_id: int) -> None:
     served.private("")

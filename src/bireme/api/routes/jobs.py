@@ -109,7 +109,9 @@ async def job_script(api: Context, request: Request) -> Response:
 
 async def _own_spec(api: Context, request: Request) -> JobSpec:
     caller = api.caller(request)
-    spec = requests.find(api.cluster.state, one_target(request.path_params["job"]))[0].spec
+    found = requests.find(api.cluster.state, one_target(request.path_params["job"]))
+    api.viewer(caller).must_see(found)
+    spec = found[0].spec
     if not caller.may_change(spec.owner.uid):
         raise Refusal(Why.ACCESS_DENIED)
     return spec
@@ -133,7 +135,8 @@ async def job_story(api: Context, request: Request) -> Response:
     specs += [recorded.event.seen.spec for recorded in story if isinstance(recorded.event, JobMirrored)]
     owners = {spec.owner.uid for spec in specs}
     if not caller.admin and caller.uid not in owners:
-        raise Refusal(Why.ACCESS_DENIED)
+        seen = all(api.sees(caller, spec.owner.uid, spec.account) for spec in specs)
+        raise Refusal(Why.ACCESS_DENIED if seen else Why.INVALID_JOB_ID)
     return await api.in_slices(request, Recipe("events", lambda: story, _contents, dict))
 
 
@@ -227,6 +230,7 @@ async def _change(api: Context, request: Request, change: Change, order: Order) 
     caller, target = api.caller(request), one_target(request.path_params["job"])
     if await passed_on(api, caller, target, order):
         return answer({"jobs": [job.id for job in requests.find(api.cluster.state, target)]})
+    api.viewer(caller).must_see(requests.find(api.cluster.state, target))
     recorded = await api.cluster.do(api.cause(request), lambda state, _: change(state, caller, target))
     touched = sorted({job_id for one in recorded if (job_id := getattr(one.event, "job_id", None)) is not None})
     return answer({"jobs": touched})
@@ -272,6 +276,7 @@ async def requeue_job(api: Context, request: Request) -> Response:
 async def job_checkpointed(api: Context, request: Request) -> Response:
     """Say that a running job has saved its work: less of it is lost if the job is preempted from now on."""
     caller, target = api.caller(request), one_target(request.path_params["job"])
+    api.viewer(caller).must_see(requests.find(api.cluster.state, target))
     recorded = await api.cluster.do(api.cause(request), lambda state, _: requests.checkpointed(state, caller, target))
     return answer({"jobs": [one.event.job_id for one in recorded if isinstance(one.event, JobCheckpointed)]})
 
