@@ -21,6 +21,7 @@ _IN_PATH = {
     "job": "A job as people write it: `42`, an array task `42_7`, or a component of a heterogeneous job `42+1`.",
     "namespace": "A namespace of the Kubernetes cluster.",
     "pod": "The name of a pod in it.",
+    "node": "Name of a node.",
     "step": "Number of a step.",
     "name": "Name of a partition or of a reservation.",
     "service": "Name of a service.",
