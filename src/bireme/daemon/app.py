@@ -38,7 +38,7 @@ from bireme.core.model.observations import Observation
 from bireme.core.model.refusals import Caller
 from bireme.daemon.configuration import Loaded, load_cluster
 from bireme.daemon.ending import MOST_S, Ending
-from bireme.daemon.engines import Fitting, build_engine, check_same_engine
+from bireme.daemon.engines import Fitting, build_engine, check_same_engine, images_policy, left_for_a_start
 from bireme.daemon.experiments.gate import Gate
 from bireme.daemon.experiments.keeper import RunKeeper
 from bireme.daemon.experiments.policy import policy_of
@@ -114,7 +114,8 @@ class Daemon:
         self._away = False
         """The folder at the home's path is not the one that is locked, which was logged."""
         self._read_settings = read_settings
-        self._settings = read_settings()
+        self._settings = self._built = read_settings()
+        """As they are now, and as the engine was built with."""
         self._ended = asyncio.Event()
         self._end_jobs = False
         self._exit_code = 0
@@ -421,7 +422,8 @@ class Daemon:
             unmeasured = f"idle.mode={mode}: telemetry.gather is off, so no idle GPU is seen and nothing is done"
         config = self._loaded.cluster
         unchecked = unapplied(config, is_here=self._checking is not None) if config is not None else ""
-        return (*self._loaded.warnings, *filter(None, (unheard, unmeasured, unchecked, self._web.problem)))
+        late = left_for_a_start(self._built, self._settings)
+        return (*self._loaded.warnings, *filter(None, (unheard, unmeasured, unchecked, self._web.problem, late)))
 
     def _tracked_runs(self) -> RunReader | None:
         return self._experiments if self._runs is not None and self._runs.policy.trackers.any else None
@@ -499,6 +501,7 @@ class Daemon:
         RouterPlan.of(self._paths, settings)  # raises, and all is left as it was
         _check_pages(settings)
         _check_metrics(settings)
+        images_policy(settings, Path(self._paths.home))
         loaded = await asyncio.to_thread(load_cluster, settings)
         idle_policy = self._idle_policy(settings, loaded)
         healing = self._healing_policy(settings, loaded)

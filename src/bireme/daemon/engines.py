@@ -14,7 +14,8 @@ from pathlib import Path
 
 from bireme.core.state.state import State
 from bireme.daemon.configuration import Loaded
-from bireme.daemon.settings import Settings, SettingsError, as_texts
+from bireme.daemon.settings import Settings, SettingsError, as_texts, describe
+from bireme.images.messages import Policy
 from bireme.images.policy import policy_from
 from bireme.ports import Blobs, Engine
 
@@ -42,13 +43,33 @@ def build_engine(fitting: Fitting) -> Engine:
         raise SettingsError(f"the {kind} engine needs the Python package {missing}: pip install {missing}") from error
 
 
+def images_policy(settings: Settings, home: Path) -> Policy:
+    """Raises SettingsError."""
+    try:
+        return policy_from(as_texts(settings), str(home))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
+def left_for_a_start(built: Settings, now: Settings) -> str:
+    """Which settings an engine that was built is not told of any more, though they have changed; empty: none."""
+    changed = [
+        row.key
+        for row in describe()
+        if row.key.startswith(("containers.", "images.")) and getattr(built, row.name) != getattr(now, row.name)
+    ]
+    if not changed:
+        return ""
+    return f"{', '.join(changed)}: changed, which counts from the next start (bireme down, bireme up)"
+
+
 def _embedded(fitting: Fitting) -> Engine:
     from bireme.engines.crew.boxes import ContainerDefaults  # late, as every engine: see above
     from bireme.engines.embedded.engine import EmbeddedEngine
 
     cluster = fitting.loaded.cluster
     assert cluster is not None, "slurm.conf or this machine always describes the embedded cluster"
-    settings = fitting.settings
+    settings, images = fitting.settings, images_policy(fitting.settings, fitting.home)
     containers = ContainerDefaults(
         mount_home=settings.containers_mount_home == "on",
         remap_root=settings.containers_remap_root == "on",
@@ -56,10 +77,6 @@ def _embedded(fitting: Fitting) -> Engine:
         writable=settings.containers_writable == "on",
     )
     confine = fitting.loaded.confine
-    try:
-        images = policy_from(as_texts(settings), str(fitting.home))
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
     return EmbeddedEngine(fitting.home, cluster, fitting.blobs, confine=confine, containers=containers, images=images)
 
 

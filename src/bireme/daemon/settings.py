@@ -166,7 +166,9 @@ class Settings:
         "`docker.io=mirror.example.org:5000`.",
     )
     images_insecure: tuple[str, ...] = setting(
-        (), "images.insecure", "Registries and mirrors, as `host:port`, that are spoken to without TLS."
+        (),
+        "images.insecure",
+        'Registries and mirrors, as `["mirror.example.org:5000"]`, that are spoken to without TLS.',
     )
     kubernetes_config: str = setting(
         "",

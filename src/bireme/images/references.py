@@ -87,6 +87,8 @@ def _in_a_registry(text: str) -> Reference:
     if (found := _DIGEST.search(text)) is not None:
         text, digest = text[: found.start()], found[1]
     if "@" in text:
+        if text.rpartition("@")[2].startswith(("sha256:", "sha512:")):
+            raise RefusedError(f"{_shown(whole)}: a digest is sha256: and 64 digits of 0-9a-f, or sha512: and 128")
         user, _, text = text.partition("@")
     registry, given, image = text.rpartition("#")
     if not given:

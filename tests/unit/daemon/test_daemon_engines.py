@@ -10,7 +10,7 @@ from bireme.core.model.jobs import Job, JobSpec, Owner, Pending
 from bireme.core.state.state import State
 from bireme.daemon import engines
 from bireme.daemon.configuration import load_cluster
-from bireme.daemon.engines import Fitting, build_engine, check_same_engine
+from bireme.daemon.engines import Fitting, build_engine, check_same_engine, images_policy, left_for_a_start
 from bireme.daemon.settings import Settings, SettingsError
 from bireme.ports import Engine
 from bireme.store.journal import SqliteStore
@@ -23,6 +23,20 @@ def fitting(folder: Path, settings: Settings) -> Fitting:
 def test_the_setting_chooses_the_engine(tmp_path: Path) -> None:
     engine = build_engine(fitting(tmp_path, Settings(gpus="off")))
     assert (engine.name, engine.capabilities.queue) == ("embedded", None)
+
+
+def test_what_an_engine_is_told_at_its_start_alone_is_said_until_then() -> None:
+    built = Settings(gpus="off")
+    assert left_for_a_start(built, Settings(gpus="auto", log_keep=9)) == ""
+    said = left_for_a_start(built, Settings(images_insecure=("r:5000",), containers_mount_home="on"))
+    assert said == (
+        "containers.mount_home, images.insecure: changed, which counts from the next start (bireme down, bireme up)"
+    )
+
+
+def test_a_mirror_that_is_none_is_refused_by_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^images\.mirrors: 'r' is not REGISTRY=HOST:PORT"):
+        images_policy(Settings(images_mirrors=("r",)), tmp_path)
 
 
 def test_a_missing_library_is_told_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

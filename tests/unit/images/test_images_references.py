@@ -48,6 +48,8 @@ def test_what_names_mean(text: str, meant: Reference | LocalPath) -> None:
         ),
         ("https://r.org/a", "leave https:// out"),
         ("a\nb", "is no image"),
+        ("a@sha256:zz", "a digest is sha256: and 64 digits"),
+        ("me@r.org#a@sha512:" + "0" * 64, "a digest is sha256: and 64 digits"),
         ("x" * 5000, "is no image"),
     ],
 )

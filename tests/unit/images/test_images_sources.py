@@ -197,6 +197,7 @@ def test_half_a_zstd_layer_is_not_what_its_description_says(tmp_path: Path, poli
         (tar_of(Put("a")), "is a tar, and no image: make one with `docker save"),
         (tar_of(Put("manifest.json", b"[]")), "holds 0 images"),
         (tar_of(Put("manifest.json", b"[{")), "its manifest.json cannot be read; save it anew"),
+        (tar_of(Put("manifest.json", b"[" * 100_000)), "its manifest.json cannot be read; save it anew"),
         (
             tar_of(Put("manifest.json", b'[{"Config":"a","Layers":[]}]')),
             "its manifest.json cannot be read; save it anew",

@@ -55,7 +55,7 @@ def _saved(path: str, listed: BinaryIO, open_: Any) -> Layered:
             raise RefusedError(f"{path} holds {len(entries)} images ({', '.join(names)[:200]}): save one alone")
         config_name, layers = str(entries[0]["Config"]), [str(each) for each in entries[0]["Layers"]]
         config = open_(config_name).read(MOST_BYTES)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise RefusedError(f"{path} is not whole: its manifest.json cannot be read; save it anew") from error
 
     def open_layer(number: int) -> BinaryIO:

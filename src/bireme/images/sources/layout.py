@@ -65,7 +65,7 @@ def _only(index: bytes, name: str) -> Blob:
     """The one image that the layout is about, or the one for this machine."""
     try:
         entries = [each for each in json.loads(index)["manifests"] if isinstance(each, dict)]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise RefusedError(f"{name} is no OCI layout: its index.json cannot be read") from None
     images = [each for each in entries if "platform" not in each or each.get("mediaType") in INDEX_TYPES]
     if len(images) > 1:
