@@ -1,9 +1,9 @@
 """NVIDIA's driver in a box: the host's libraries, programs, device files and sockets, as libnvidia-container puts them.
 
 A driver's libraries must be of the kernel module's version, so an image never has them: the machine's own are shown in
-it. They are found in the linker's cache (`ld.so.cache`), in the folders where drivers are installed without it, and in
-the CDI specification of the machine where there is one. NVIDIA_VISIBLE_DEVICES says which GPUs,
-NVIDIA_DRIVER_CAPABILITIES which parts of the driver; a job sees its own GPUs at most: which these are, `boxing` knows.
+it. They are found in the linker's cache (`ld.so.cache`) and in the folders where drivers are installed without it; CDI
+specifications are not read. NVIDIA_VISIBLE_DEVICES says which GPUs, NVIDIA_DRIVER_CAPABILITIES which parts of the
+driver; a job sees its own GPUs at most: which these are, `boxing` knows.
 Invariant: only files of the machine's are named, each read-only, and nothing is run to find them.
 """
 

@@ -17,10 +17,9 @@ than before (a user namespace without a usable uid) is rehearsed in a child firs
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +38,7 @@ from bireme.agent.system.mounts import (
     unshare,
 )
 from bireme.agent.system.refusals import namespace_refusal
+from bireme.agent.system.trying import in_child
 
 _HOSTS = "/etc/hosts"
 _NSSWITCH = "/etc/nsswitch.conf"
@@ -81,7 +81,7 @@ def shared_user_namespace(agents: Iterable[int]) -> int | None:
             found = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # it ended meanwhile
             continue
-        if os.fstat(found).st_ino != own and _in_child(partial(_rehearse, "user", found)).get("ok"):
+        if os.fstat(found).st_ino != own and in_child(partial(_rehearse, "user", found)).get("ok"):
             return found
         os.close(found)
     return _new_user_namespace()
@@ -118,7 +118,7 @@ def probe() -> list[Capability]:
     if kind == "none":
         return [Capability("virtual host names", False, refusal), Capability("virtual hosts file", False, refusal)]
     how = "as root" if kind == "root" else "in a user namespace that keeps your uid"
-    trial = {"hostname": False, "resolves": False, **_in_child(_try_names)}
+    trial = {"hostname": False, "resolves": False, **in_child(_try_names)}
     missing = trial.get("why") or "; ".join(trial["missing"])
     return [
         Capability("virtual host names", trial["hostname"], how if trial["hostname"] else missing),
@@ -132,7 +132,7 @@ def probe() -> list[Capability]:
 def _granted_namespace() -> tuple[IsolationKind, str]:
     """The kind of namespace this process may enter, or why none: found out by doing it in a child."""
     kind: IsolationKind = "root" if os.geteuid() == 0 else "user"
-    outcome = _in_child(lambda: _rehearse(kind))
+    outcome = in_child(lambda: _rehearse(kind))
     return (kind, "") if outcome.get("ok") else ("none", outcome["why"])
 
 
@@ -299,23 +299,3 @@ def _try_names() -> dict[str, Any]:
 def _resolve(name: str) -> str:
     # As bytes: for a str Python would load its idna codec, from files this user may not be able to read.
     return str(socket.getaddrinfo(name.encode(), None, socket.AF_INET)[0][4][0])
-
-
-def _in_child(action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The action's result, computed in a forked child; whatever goes wrong there is a reason, not an error."""
-    read_fd, write_fd = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(read_fd)
-            os.write(write_fd, json.dumps(action()).encode())
-        except BaseException as error:
-            os.write(write_fd, json.dumps({"why": repr(error)}).encode())
-        finally:
-            os._exit(0)
-    os.close(write_fd)
-    with open(read_fd, "rb") as pipe:
-        text = pipe.read()
-    os.waitpid(pid, 0)
-    outcome: dict[str, Any] = json.loads(text) if text else {"why": "the trial process died"}
-    return outcome
