@@ -44,6 +44,7 @@ MAY_BE_NOTHING = (
     "idle: CPU",
     "out of order",
     "not measured",
+    "more than outside",
     "the router's CPU",
     "failed requests",
 )
