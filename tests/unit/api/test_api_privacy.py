@@ -488,19 +488,19 @@ def test_a_refused_change_tells_nothing(served: Served, path: str) -> None:
 
 
 def test_who_may_not_see_a_job_finds_none_to_send_a_signal_to(served: Served) -> None:
-    """As with Slurm's scancel, which looks for it in the queue first; where it cancels it is refused by name."""
+    """As with Slurm's scancel, which looks for it in the queue first; a plain scancel is refused by name, as there."""
 
     def answer_of(path: str, body: dict[str, Any]) -> str:
         return str(served.ask("POST", path, STRANGER, body)[1]).replace(str(RUNNING), "7").replace("77777", "7")
 
     served.private("jobs")
     signals = [("steps/0/cancel", {}), ("steps/0/cancel", {"signal": 10}), ("signal", {"signal": 10}),
-               ("cancel", {"signal": 10, "batch_only": True})]  # fmt: skip
+               ("cancel", {"signal": 10, "batch_only": True}), ("cancel", {})]  # fmt: skip
     for path, body in signals:
         there, nowhere = (answer_of(f"/v1/jobs/{job}/{path}", body) for job in (RUNNING, 77777))
         assert "Invalid job id specified" in there
         assert there == nowhere, path
-    assert "Access/permission denied" in answer_of(f"/v1/jobs/{RUNNING}/cancel", {})
+    assert "Access/permission denied" in answer_of("/v1/cancel", {"jobs": [str(RUNNING)]})
     served.private("")
     assert "Access/permission denied" in answer_of(f"/v1/jobs/{RUNNING}/signal", {"signal": 10})
 
