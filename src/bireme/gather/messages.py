@@ -54,6 +54,9 @@ class Frame(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     node: str
     ids: list[str]
     columns: dict[str, list[Value]]
+    ages: list[float | None] = []
+    """Of tasks that were not seen before: the seconds since each began, and so since its counters were nothing. Empty:
+    of no subject."""
 
 
 class Happening(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):

@@ -38,6 +38,11 @@ class Process(NamedTuple):
     def identity(self) -> tuple[int, int]:
         return self.pid, self.started
 
+    @property
+    def started_s(self) -> float:
+        """Seconds after the boot."""
+        return self.started / _TICKS_PER_S
+
 
 class Io(NamedTuple):
     """Bytes read and written by a process and by children that it has waited for: through system calls, and of block

@@ -12,6 +12,7 @@ Invariant: a task's counters never fall.
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class _Tally:
     totals: list[float | None] = field(default_factory=lambda: [None] * len(_COUNTERS))
     seen: dict[tuple[int, int], Counted] = field(default_factory=dict)
     peak_bytes: int = 0
+    is_new: bool = True
+    """This is its first round."""
 
     def add(self, now: Mapping[tuple[int, int], Counted]) -> None:
         """A round's values of all its processes."""
@@ -83,12 +86,15 @@ class TaskSampler:
         """A frame for each node that has tasks, and whose process each pid is."""
         below = self._share_out(tasks)
         rows: dict[str, list[tuple[OwnedTask, dict[str, Value]]]] = defaultdict(list)
+        ages: dict[OwnedTask, float] = {}
         for task in tasks:
             rows[task.node].append((task, self._row(task, below[task])))
+            if age := self._age(task, below[task]):
+                ages[task] = age
         here = {(task.node, task.id) for task in tasks}
         self._tallies = {key: tally for key, tally in self._tallies.items() if key in here}
         owner_of = {process.pid: task for task, found in below.items() for process in found}
-        return [_frame(node, found) for node, found in sorted(rows.items())], owner_of
+        return [_frame(node, found, ages) for node, found in sorted(rows.items())], owner_of
 
     def _share_out(self, tasks: Sequence[OwnedTask]) -> dict[OwnedTask, list[Process]]:
         listed = {task: self._looked_at(task.pids) for task in tasks if task.pids}
@@ -135,6 +141,14 @@ class TaskSampler:
         )
         return gauges | dict(zip(_COUNTERS, tally.totals, strict=True))
 
+    def _age(self, task: OwnedTask, found: Sequence[Process]) -> float:
+        """Seconds since its eldest process began; 0: that was told already, or cannot be known."""
+        tally = self._tallies[task.node, task.id]
+        if not tally.is_new or not found:
+            return 0.0
+        tally.is_new = False
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - min(process.started_s for process in found))
+
     def _counted(self, process: Process) -> Counted:
         io = processes.io_of(process.pid, self._proc)
         switches = processes.switches_of(process.pid, self._proc)
@@ -172,11 +186,13 @@ def _owners(
     return {pid: owner for pid in table if pid not in keepers and (owner := known[pid]) is not None}
 
 
-def _frame(node: str, rows: Sequence[tuple[OwnedTask, Mapping[str, Value]]]) -> Frame:
+def _frame(node: str, rows: Sequence[tuple[OwnedTask, Mapping[str, Value]]], ages: Mapping[OwnedTask, float]) -> Frame:
     names = rows[0][1].keys()
     columns = {name: [row[name] for _, row in rows] for name in names}
     kept = {name: column for name, column in columns.items() if any(value is not None for value in column)}
-    return Frame(about="task", node=node, ids=[task.id for task, _ in rows], columns=kept)
+    told = [ages.get(task) for task, _ in rows]
+    ids = [task.id for task, _ in rows]
+    return Frame(about="task", node=node, ids=ids, columns=kept, ages=told if any(told) else [])
 
 
 def members_of(folder: str) -> list[int]:

@@ -35,6 +35,29 @@ def test_a_counter_is_kept_as_its_growth_and_told_as_its_total() -> None:
     assert gatherer.latest[GPU].values == {"gpu_energy": 4_000_000.0}
 
 
+def of_tasks(no: int, at: float, cpu_s: float, ages: list[float | None]) -> Round:
+    frame = Frame(about="task", node="n1", ids=["7.1.-5.0"], columns={"cpu_user": [cpu_s]}, ages=ages)
+    return Round(no=no, at=at, interval_s=10.0, frames=[frame], sent=at)
+
+
+@pytest.mark.parametrize(
+    ("age", "rate"), [(4.0, 0.3), (15.0, 0.2), (21.0, None), (None, None), (-1.0, None), (math.nan, None)]
+)
+def test_what_a_young_task_used_before_it_was_first_seen_counts(age: float | None, rate: float | None) -> None:
+    """Over the interval that the sample stands for, so that their sum is what was used. Of an older one, which a
+    gatherer that begins anew sees for the first time, only what it uses from now on."""
+    gatherer = Gatherer("g")
+    first, _ = take(gatherer, of_tasks(1, NOON, 3.0, [age]), NOON)
+    assert values(first).get("cpu_user") == (None if rate is None else pytest.approx(rate))
+    second, _ = take(gatherer, of_tasks(2, NOON + 10, 5.0, []), NOON + 10)
+    assert values(second)["cpu_user"] == pytest.approx(0.2)
+
+
+def test_ages_of_others_than_the_subjects_are_refused() -> None:
+    with pytest.raises(ProtocolError):
+        take(Gatherer("g"), of_tasks(1, NOON, 3.0, [1.0, 2.0]), NOON)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300, -1e300, None])
 @pytest.mark.parametrize("metric", ["gpu_util", "gpu_energy"])
 def test_a_number_that_cannot_be_was_not_measured(metric: str, value: float | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,6 +121,31 @@ def test_dead_ones_that_wait_to_be_collected_are_no_processes(proc: Proc) -> Non
     proc.put(21, 20, state="Z")
     frames, _ = TaskSampler(str(proc.folder)).frames([FIRST])
     assert row(frames, FIRST)["processes"] == 1
+
+
+def test_the_age_of_a_task_is_told_once(proc: Proc) -> None:
+    """By its eldest process: since then its counters count."""
+    sampler = TaskSampler(str(proc.folder))
+    proc.put(20, 10)
+    proc.put(21, 20)
+    proc.put(30, 10)
+    (frame,), _ = sampler.frames([FIRST])
+    (age,) = frame.ages
+    assert age == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME) - (1000 + 20) / _TICKS, abs=5.0)
+    (frame,), _ = sampler.frames([FIRST, SECOND])
+    assert (frame.ids, frame.ages[0]) == ([FIRST.id, SECOND.id], None)
+    assert frame.ages[1] is not None
+    (frame,), _ = sampler.frames([FIRST, SECOND])
+    assert frame.ages == []
+
+
+def test_a_task_of_which_no_process_is_found_yet_has_no_age_yet(proc: Proc) -> None:
+    sampler = TaskSampler(str(proc.folder))
+    (frame,), _ = sampler.frames([FIRST])
+    assert frame.ages == []
+    proc.put(20, 10)
+    (frame,), _ = sampler.frames([FIRST])
+    assert len(frame.ages) == 1
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """What a counter grew by in a second, from two readings of it. Called where rounds of samples are taken in.
 
-Invariant: what cannot be known is None: the first reading, one that is not later than the one before, and one after the
-counter was set back (a driver loaded anew, another process under the same number).
+Invariant: what cannot be known is None: the first reading (unless it is known when the counter was nothing), one that
+is not later than the one before, and one after the counter was set back (a driver loaded anew, another process under
+the same number).
 """
 
 from __future__ import annotations

@@ -36,6 +36,8 @@ _TRIES = 3
 """Of a round that cannot be taken in; each costs its gatherer the connection."""
 _SUBJECTS_AT_MOST = 20_000
 """In one frame: more is no machine's."""
+_YOUNG_INTERVALS = 2.0
+"""A task that began no longer ago began after the round before, or just before it was known whose it is."""
 _ABSURD = 2.0**64
 """No gauge and no counter is larger; NaN and the infinite are not smaller."""
 _MOST_LETTERS = 1_000
@@ -176,14 +178,30 @@ def _subjects(frame: Frame) -> tuple[Subject, ...]:
 
 def _sampled(gatherer: Gatherer, frame: Frame, subjects: tuple[Subject, ...], at: float, interval_s: float) -> Sampled:
     raw = dict(_known_columns(frame))
+    births = _births(frame, subjects, at, interval_s)
     for index, subject in enumerate(subjects):
         said = {metric.name: column[index] for metric, column in raw.items()}
         gatherer.latest[subject] = Latest(at, {name: value for name, value in said.items() if not math.isnan(value)})
     values = {
-        metric.name: column if metric.kind == "gauge" else _rates(gatherer, metric, subjects, column, at)
+        metric.name: column if metric.kind == "gauge" else _rates(gatherer, metric, subjects, column, at, births)
         for metric, column in raw.items()
     }
     return Sampled(at, interval_s, subjects, values)
+
+
+def _births(frame: Frame, subjects: tuple[Subject, ...], at: float, interval_s: float) -> dict[Subject, float]:
+    """Before which counters of young tasks were nothing: what they count is put over the whole interval in which they
+    began, as every sample stands for one. Of one that is older, and new to this gatherer only, it is not known when it
+    used what."""
+    if not frame.ages:
+        return {}
+    if len(frame.ages) != len(frame.ids):
+        raise ProtocolError(f"{len(frame.ages)} ages of {len(frame.ids)} subjects")
+    return {
+        subject: at - max(age, interval_s)
+        for subject, age in zip(subjects, frame.ages, strict=True)
+        if age is not None and 0.0 <= age <= _YOUNG_INTERVALS * interval_s
+    }
 
 
 def _known_columns(frame: Frame) -> Iterable[tuple[Metric, Column]]:
@@ -200,13 +218,23 @@ def _number(value: Value) -> float:
     return float(value) if value is not None and abs(value) <= _ABSURD else math.nan
 
 
-def _rates(gatherer: Gatherer, metric: Metric, subjects: tuple[Subject, ...], column: Column, at: float) -> Column:
+def _rates(
+    gatherer: Gatherer,
+    metric: Metric,
+    subjects: tuple[Subject, ...],
+    column: Column,
+    at: float,
+    births: Mapping[Subject, float],
+) -> Column:
     rates = np.full(len(column), np.nan)
     for index, subject in enumerate(subjects):
         if math.isnan(column[index]):
             continue
         now = Reading(at, float(column[index]))
-        grown = growth(metric, gatherer.readings.get((subject, metric.name)), now)
+        before = gatherer.readings.get((subject, metric.name))
+        if before is None and subject in births:
+            before = Reading(births[subject], 0.0)
+        grown = growth(metric, before, now)
         gatherer.readings[subject, metric.name] = now
         if grown is not None:
             rates[index] = grown
