@@ -208,6 +208,6 @@ def test_a_policy_with_a_mistake_is_refused_and_the_old_one_stays(cluster: Clust
     policy.write_text(POLICY.replace("below_percent", "below_percnt"))
     done = cluster.run("scontrol", "reconfigure", check=False)
     assert done.returncode == 1
-    assert "unknown key 'below_percnt'; did you mean below_percent?" in done.stderr
+    assert "there is no key 'below_percnt'; did you mean below_percent?" in done.stderr
     policy.write_text(POLICY)
     cluster.run("scontrol", "reconfigure")

@@ -60,11 +60,11 @@ def test_one_beside_slurm_conf_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[train]\nbelow_percnt = 5", "unknown key 'below_percnt'; did you mean below_percent?"),
-        ("[train]\ncolour = 5", "unknown key 'colour'; known are: partitions, qos"),
+        ("[train]\nbelow_percnt = 5", "there is no key 'below_percnt'; did you mean below_percent?"),
+        ("[train]\ncolour = 5", "there is no key 'colour'; there are: partitions, qos"),
         (
             "[train]\nbelow_percent = 0",
-            "below_percent = 0 is not possible here: it must be a number above 0",
+            "below_percent = 0 is not possible: it must be a number above 0",
         ),
         ("[train]\nbelow_percent = 101", "up to 100"),
         ("[train]\nbelow_percent = true", "a number above 0"),

@@ -5,12 +5,12 @@ Read at the start and at every reconfiguration. Invariant: a setting with a mist
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from bireme.core.model.healing.policy import HealingMode, HealingPolicy
+from bireme.daemon.rules.tables import not_there
 from bireme.daemon.settings import Settings, SettingsError
 
 _AUTO = "auto"
@@ -53,9 +53,7 @@ def _modes(text: str, known: Collection[str] | None) -> tuple[tuple[str, Healing
             allowed = ", ".join(_MODES)
             raise SettingsError(f"healing.partitions: {part[:80]!r}: write PARTITION=MODE, the mode one of {allowed}")
         if known is not None and name not in known:
-            near = difflib.get_close_matches(name[:64], sorted(known), 1)
-            more = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
-            raise SettingsError(f"healing.partitions: there is no partition {name[:80]!r}; {more}")
+            raise SettingsError(f"healing.partitions: {not_there('partition', name, sorted(known))}")
         if name in found:
             raise SettingsError(f"healing.partitions: {name} is said twice")
         found[name] = _MODES[word]
