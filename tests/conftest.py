@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -40,6 +41,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
     from tests.support.beside import ByCluster  # needs pytest-xdist, which a run without workers does not
 
     return ByCluster(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """What is collected, and the modules that it imports, stay: Python's collector does not walk through them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
