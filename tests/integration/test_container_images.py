@@ -85,6 +85,25 @@ def test_tasks_of_two_nodes_pull_once_with_their_users_password(site: Site) -> N
     assert (folder.name, folder.stat().st_uid, folder.stat().st_mode & 0o777) == (str(uid), uid, 0o700)
 
 
+def test_a_job_keeps_its_image_though_its_tag_moves(site: Site) -> None:
+    """On all its nodes, also where the image is to be pulled again; the next job has the new one."""
+    first = site.put("moving")
+    look = f"--container-image={site.image}:moving cat /made-by"
+    script = f"srun -N1 {look} && touch seen; while [ ! -e on ]; do sleep 0.05; done; srun -N2 {look}"
+    code, job, err = site.run("sbatch", "--parsable", "-N2", "-o", "kept", "--wrap", script)
+    assert code == 0, err
+    site.cluster.until(lambda: (site.home / "seen").exists())
+    second = site.put("moving")
+    assert site.run("bireme", "images", "pull", f"{site.image}:moving")[0] == 0
+    assert site.run("bireme", "images", "rm", first.digest)[0] == 0
+    (site.home / "on").touch()
+    assert site.cluster.wait(job.strip())["state"] == "COMPLETED", (site.home / "kept").read_text()
+    lines = [line for line in (site.home / "kept").read_text().splitlines() if line.startswith("moving ")]
+    assert lines == lines[:1] * 3
+    assert site.run("srun", "-N1", *look.split())[1] != f"{lines[0]}\n"
+    assert first.digest != second.digest
+
+
 def test_what_runs_is_not_evicted(site: Site) -> None:
     site.put("2")
     script = "#!/bin/sh\ntouch started; while [ ! -e go ]; do sleep 0.05; done; cat /made-by\n"

@@ -256,8 +256,38 @@ def test_what_a_container_holds_is_saved_and_runs_again(site: Site) -> None:
     bundle.mkdir()
     (bundle / "rootfs").symlink_to(site.image)
     assert site.run("srun", "--container=bundle", "cat", "/etc/made-by").stdout == "the test\n", "Slurm's own option"
-    failed = site.srun("--container-save=/nowhere/x.sqsh", "true")
-    assert "error: pyxis: /nowhere/x.sqsh cannot be written" in failed.stderr
+    refused = site.srun("--container-save=/nowhere/x.sqsh", "echo", "ran", check=False)
+    assert (refused.returncode, refused.stdout) == (1, ""), "before anything runs, not after hours of work"
+    assert "error: pyxis: /nowhere/x.sqsh cannot be written" in refused.stderr
+
+
+def test_what_cannot_be_saved_fails_its_step_and_its_script(site: Site) -> None:
+    """Whoever goes on after it would take an image that is not there."""
+    if shutil.which("mksquashfs") is None:
+        pytest.skip("not installed: squashfs-tools")
+    inside = f"--container-mounts={site.work}:/there"
+    for number in (1, 2):
+        (site.work / f"gone{number}").mkdir()
+        (site.work / f"gone{number}").chmod(0o777)
+    words = (f"--container-save={site.work}/gone1/x.sqsh", inside)
+    failed = site.srun(*words, "sh", "-c", "rmdir /there/gone1; echo ran", check=False)
+    assert (failed.returncode, failed.stdout) == (1, "ran\n")
+    assert "gone1/x.sqsh cannot be written: name a file in a folder that is there" in failed.stderr
+    script = f"#!/bin/sh\n#SBATCH --container-image={site.image}\nrmdir /there/gone2\n"
+    record, output = site.sbatch(script, f"--container-save={site.work}/gone2/x.sqsh", inside)
+    assert (record["state"], record["exit_code"]) == ("FAILED", 1)
+    assert "gone2/x.sqsh cannot be written" in output
+
+
+def test_an_allocations_options_hold_for_its_steps(site: Site) -> None:
+    """Each where srun says no other, on all of its nodes."""
+    held = ("salloc", "-N2", f"--container-image={site.image}", "--container-workdir=/etc", "--container-readonly")
+    program = "srun sh -c 'pwd; cat made-by; touch /x'; srun -N1 --container-workdir=/bin --container-writable " + (
+        "sh -c 'pwd; touch /x && rm /x'; test -e /etc/made-by || echo the shell is outside"
+    )
+    said = site.run(*held, "sh", "-c", program)
+    assert sorted(said.stdout.splitlines()) == sorted(["/etc", "the test"] * 2 + ["/bin", "the shell is outside"])
+    assert said.stderr.count("Read-only file system") == 2
 
 
 def test_two_hundred_tasks_start_in_one_image(site: Site) -> None:

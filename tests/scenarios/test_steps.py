@@ -8,6 +8,7 @@ from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
 from bireme.core.lifecycle.outstanding import outstanding
 from bireme.core.model.commands import TerminateStep
+from bireme.core.model.jobs import JobKind
 from bireme.core.model.refusals import Why
 from bireme.core.model.resources import GresRequest
 from bireme.core.model.steps import Step, StepState
@@ -199,3 +200,13 @@ def test_a_step_that_was_being_ended_is_ended_again_after_a_restart() -> None:
     ordered = world.engine.commands[-1]
     assert isinstance(ordered, TerminateStep)
     assert [c for c in outstanding(world.replayed()) if isinstance(c, TerminateStep)] == [replace(ordered, grace_s=30)]
+
+
+def test_a_step_has_the_container_of_an_allocation_and_not_of_a_script() -> None:
+    asked = {"container_image": "ubuntu", "container_mounts": "/data", "container_writable": False}
+    held = in_a_job(**asked, kind=JobKind.INTERACTIVE, script="")
+    spec = held.step("job", container_mounts="/own").spec
+    assert (spec.container_image, spec.container_mounts, spec.container_writable) == ("ubuntu", "/own", False)
+    bundled = in_a_job(**asked, kind=JobKind.INTERACTIVE, script="").step("job", container_bundle="/bundle").spec
+    assert (bundled.container_image, bundled.container_bundle, bundled.container_mounts) == ("", "/bundle", "/data")
+    assert in_a_job(**asked).step("job").spec.container_image == ""

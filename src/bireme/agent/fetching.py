@@ -2,7 +2,7 @@
 
 Called by `jobs` and `steps` before anything is started in an image. The work is done by a process of the user's own
 (`python -m bireme.images`), which reads credentials and files as the user and is ended when nobody waits for it. Who
-asks for the same thing meanwhile waits for the same process; what was fetched a moment ago is not asked for again.
+asks for the same thing meanwhile waits for the same process; what a job has had it has again without one.
 Invariant: `done` is called once, later than `ask` returned, and never after `cancel`. What it gives is held.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,7 +39,7 @@ _VARIABLES = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
 """What of a job's environment says where its user's credentials are, and how registries are reached."""
-_PIECE = 1 << 16
+_PIECE, _MOST_KNOWN = 1 << 16, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +60,11 @@ class Ask:
 
     heard: Heard
     done: Done
-    _leave: Callable[[Ask], None]
+    since: float
+    leave: Callable[[Ask], None] = lambda _: None
 
     def cancel(self) -> None:
-        self._leave(self)
+        self.leave(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,29 @@ class _Key:
     environment: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An image that was fetched for who asked with this moment (`Wanted.since`)."""
+
+    since: float
+    image: Image
+
+    def holds_for(self, since: float) -> bool:
+        """Whether a fetch would give the same: its name meant nothing else in between."""
+        return self.since <= since <= self.image.known_until
+
+    def serves(self, since: float) -> bool:
+        """Whether one who waited for the same fetch has what is theirs."""
+        return self.holds_for(since) or not self.image.known_until or bool(self.image.notice)
+
+
 class Images:
     """What the tasks of a node ask for."""
 
     def __init__(self, loop: Loop, policy: Policy) -> None:
         self._loop, self._policy = loop, policy
         self._fetches: dict[_Key, _Fetch] = {}
-        self._recent: dict[_Key, tuple[float, Image]] = {}
+        self._known: dict[_Key, _Known] = {}
 
     def ask(
         self,
@@ -90,29 +106,34 @@ class Images:
         environment: Mapping[str, str],
         *,
         folder: str,
+        begun_at: float,
         heard: Heard,
         done: Done,
     ) -> Ask:
-        """`identity`: whom the task runs as; None: the agent's own. `folder`: what a relative path begins at."""
+        """`identity`: whom the task runs as; None: the agent's own. `folder`: what a relative path begins at.
+        `begun_at`: when the job began, which has the same image from then on, whatever becomes of the tag."""
         known = tuple((name, environment[name]) for name in _VARIABLES if name in environment)
         key = _Key(identity or Identity.own(), image, folder, known)
-        if (recent := self._fetched_lately(key)) is not None:
-            return self._at_once(recent, heard, done)
-        fetch = self._fetches.get(key)
-        if fetch is None:
-            fetch = _Fetch(self._loop, self._policy, key, self._over)
-            self._fetches[key] = fetch
-            fetch.begin()
-        ask = Ask(heard, done, fetch.leave)
-        fetch.asks.append(ask)
+        since = begun_at - self._policy.fresh_s
+        if (fetched := self._fetched_before(key, since)) is not None:
+            return self._at_once(fetched, heard, done)
+        ask = Ask(heard, done, since)
+        self._join(key, ask)
         return ask
 
-    def _fetched_lately(self, key: _Key) -> Fetched | None:
-        now = time.monotonic()
-        self._recent = {each: entry for each, entry in self._recent.items() if now - entry[0] < self._policy.fresh_s}
-        if key not in self._recent:
-            return None
-        return held(self._recent[key][1])
+    def _join(self, key: _Key, ask: Ask) -> None:
+        fetch = self._fetches.get(key)
+        if fetch is None:
+            fetch = _Fetch(self._loop, self._policy, key, ask.since, self._over)
+            self._fetches[key] = fetch
+            fetch.begin()
+        ask.leave = fetch.leave
+        fetch.asks.append(ask)
+
+    def _fetched_before(self, key: _Key, since: float) -> Fetched | None:
+        """What was fetched for this job or another, where its name means the same to this one."""
+        known = self._known.get(key)
+        return held(known.image) if known is not None and known.holds_for(since) else None
 
     def _at_once(self, fetched: Fetched, heard: Heard, done: Done) -> Ask:
         def told() -> None:
@@ -125,7 +146,7 @@ class Images:
                 timer.cancel()
                 release(fetched)
 
-        return Ask(heard, done, leave)
+        return Ask(heard, done, 0.0, leave)
 
     def _over(self, fetch: _Fetch, outcome: Image | ImageRefused | None) -> None:
         """`outcome`: None when nobody waited for it any more."""
@@ -133,10 +154,17 @@ class Images:
             del self._fetches[fetch.key]
         if outcome is None:
             return
-        if isinstance(outcome, Image) and fetch.asks:
-            self._recent[fetch.key] = (time.monotonic(), outcome)
+        known = _Known(fetch.since, outcome) if isinstance(outcome, Image) else None
+        if known is not None and known.image.known_until and fetch.asks:
+            self._known.pop(fetch.key, None)
+            self._known[fetch.key] = known
+            if len(self._known) > _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
         for ask in fetch.asks:
-            self._loop.guarded(ask.done, _held_or_refused(outcome))
+            if ask.since == fetch.since or known is None or known.serves(ask.since):
+                self._loop.guarded(ask.done, _held_or_refused(outcome))
+            else:
+                self._join(fetch.key, ask)
 
 
 def _held_or_refused(outcome: Image | ImageRefused) -> Fetched | ImageRefused:
@@ -165,6 +193,7 @@ class _Fetch:
     _loop: Loop
     _policy: Policy
     key: _Key
+    since: float
     _over: Callable[[_Fetch, Image | ImageRefused | None], None]
     asks: list[Ask] = field(default_factory=list)
     _pid: int = 0
@@ -204,6 +233,7 @@ class _Fetch:
         wanted = Wanted(
             image=self.key.image,
             folder=self.key.folder,
+            since=self.since,
             policy=self._policy,
             environment=dict(self.key.environment),
         )

@@ -105,8 +105,9 @@ class JobRun:
         self._launch_told = False
         self._input: Wait | Grouping | BoxedBatch | None = None
         """What the batch script waits for before it starts: its input, a keeper of its group, then its box."""
-        self._boxes = Boxes(node, self.identity, order.denied_devices)
+        self._boxes = Boxes(node, self.identity, order.denied_devices, order.begun_at or time.time())
         self._saving: BoxSaving | None = None
+        self._unsaved = False
         self._box: InBox | None = None
         """In which the batch script runs."""
         self._taken_script: str | None = None
@@ -466,6 +467,7 @@ class JobRun:
             self._saving = None
             if problem:
                 log.error("job %d.%d: %s", *self.key, problem)
+                self._unsaved = True
                 words = LastWords(self.node.loop, self._batch_told)
                 words.say(f"slurmstepd: error: pyxis: {problem}\n", self._stderr_path, self.identity)
             if not problem or words.over:
@@ -481,7 +483,8 @@ class JobRun:
         assert self._batch is not None
         assert self._batch.ended is not None
         assert self._batch.used is not None
-        self._report_batch_end(self._batch.ended, self._batch.used, "")
+        how = ExitStatus(1) if self._unsaved and self._batch.ended.ok else self._batch.ended
+        self._report_batch_end(how, self._batch.used, "")
 
     def _report_batch_end(self, how: ExitStatus, usage: Usage, note: str) -> None:
         ending = self.phase is not Phase.READY

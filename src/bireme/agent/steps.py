@@ -101,6 +101,8 @@ class StepRun:
         self._box: InBox | None = None
         self._saving: BoxSaving | None = None
         self._saved = False
+        self._unsaved = ExitStatus()
+        """What the step ends with at least: not 0 where its box could not be saved."""
         self._shared: list[str] = []
         """Files that several of its tasks write to."""
         self._deadline: Timer | None = None
@@ -471,7 +473,7 @@ class StepRun:
         if self._box is not None:
             self._owner.boxes.give_back(self._box.box)
             self._box = None
-        self.hub.finish()
+        self.hub.finish(self._unsaved.code)
         used = merge_usage(task.used for task in self._tasks.values() if task.used is not None)
         self.node.report(StepEnded(*self.key, self.id, worst_status(self._statuses), used, failed=tuple(self._failed)))
         self._order = _nothing_more(self._order)  # a job may have thousands of steps, each with its environment
@@ -487,6 +489,8 @@ class StepRun:
             self._saving, self._saved = None, True
             if problem:
                 self._tell(f"slurmstepd: error: pyxis: {problem}\n")
+                self._unsaved = ExitStatus(1)
+                self._statuses.append(self._unsaved)
             self._finish_if_all_over()
 
         self._tell(f"pyxis: saving container filesystem at {box.order.save}\n")

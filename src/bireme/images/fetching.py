@@ -11,7 +11,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -21,7 +21,7 @@ from bireme.images.cache.progress import Meter, Tell
 from bireme.images.cache.store import Cache, Meaning
 from bireme.images.elf import check_architecture
 from bireme.images.manifests import Manifest
-from bireme.images.messages import Image, Policy, Wanted, folder_of
+from bireme.images.messages import FOR_EVER, Image, Policy, Wanted, folder_of
 from bireme.images.references import Reference, parse_reference
 from bireme.images.refusing import in_words
 from bireme.images.registry.client import RegistryClient
@@ -49,11 +49,11 @@ def fetch(wanted: Wanted, tell: Tell) -> Done:
     named = parse_reference(wanted.image)
     policy = wanted.policy
     if isinstance(named, Reference):
-        return _Fetching(policy, tell, named.name).from_registry(named)
+        return _Fetching(policy, tell, named.name, wanted.since).from_registry(named)
     path = named.absolute(wanted.folder)
     kind = kind_of(path)
     if kind is Kind.FOLDER:
-        return Done(plain_folder(path))
+        return _lasting(Done(plain_folder(path)), time.time())
     fetching = _Fetching(policy, tell, path)
     try:
         return fetching.from_layout(path) if kind is Kind.LAYOUT else fetching.from_file(path, kind)
@@ -61,32 +61,38 @@ def fetch(wanted: Wanted, tell: Tell) -> Done:
         raise in_words(error, f"{path} cannot be read") from error
 
 
+def _lasting(done: Done, until: float) -> Done:
+    return replace(done, image=msgspec.structs.replace(done.image, known_until=until))
+
+
 class _Fetching:
     """One image on its way into the user's cache. `name`: as people write it."""
 
-    def __init__(self, policy: Policy, tell: Tell, name: str) -> None:
-        self._policy, self._tell, self._name = policy, tell, name
+    def __init__(self, policy: Policy, tell: Tell, name: str, since: float = 0.0) -> None:
+        self._policy, self._tell, self._name, self._since = policy, tell, name, since
         self._cache = Cache(folder_of(policy, os.geteuid()))
 
     # --- registries ----------------------------------------------------------------------------------------
 
     def from_registry(self, reference: Reference) -> Done:
         client = RegistryClient(reference, self._policy)
+        since = self._since or time.time() - self._policy.fresh_s
         with self._cache.pulling(f"name-{hashlib.sha256(self._name.encode()).hexdigest()}", self._tell):
             known = self._cache.meaning(self._name)
-            if known is not None and self._is_fresh(reference, known):
-                image = self._cache.find(known.digest, self._name)
-                if image is not None:
-                    return Done(image)
+            if known is not None and known.at > time.time():  # the clock was wrong then
+                known = None
+            meant = known and known.since(0.0 if reference.pinned else since)
+            if meant is not None and (image := self._cache.find(meant.digest, self._name)) is not None:
+                return _lasting(Done(image), FOR_EVER if reference.pinned else meant.at)
             try:
-                manifest = resolve(client, self._name)
+                manifest = resolve(client, self._name, meant.digest if meant is not None else "")
             except UnreachableError as error:
                 return self._as_before(known, error)
-            self._cache.remember(self._name, manifest.digest)
-        return self._made(manifest.digest, lambda meter: self._from_registry(client, manifest, meter))
-
-    def _is_fresh(self, reference: Reference, known: Meaning) -> bool:
-        return reference.pinned or 0 <= time.time() - known.at < self._policy.fresh_s
+            if meant is None:
+                self._cache.remember(self._name, manifest.digest)
+        at = time.time() if meant is None else meant.at
+        made = self._made(manifest.digest, lambda meter: self._from_registry(client, manifest, meter))
+        return _lasting(made, FOR_EVER if reference.pinned else at)
 
     def _from_registry(self, client: RegistryClient, manifest: Manifest, meter: Meter) -> Image:
         with brought(client, manifest, self._cache, self._policy, meter, self._name) as layered:
@@ -99,7 +105,7 @@ class _Fetching:
             raise error
         asked = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.at))
         notice = f"{self._name} is run as it was on {asked}, since {error}"
-        return Done(msgspec.structs.replace(image, notice=notice))
+        return Done(msgspec.structs.replace(image, notice=notice, known_until=self._since))
 
     # --- files ---------------------------------------------------------------------------------------------
 

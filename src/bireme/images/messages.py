@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+FOR_EVER = float(1 << 53)
+"""Until when a digest means what it means."""
 MOST_LINE = 4 << 20
 """A longer line is no message: images with that much in their environment cannot be run either."""
 
@@ -43,6 +45,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     folder: str = "/"
     """What a relative path begins at."""
     policy: Policy = Policy()
+    since: float = 0.0
+    """What a tag meant first after this moment is what it means: a job names the same one with all its steps. 0: what
+    it means now."""
     environment: Mapping[str, str] = {}
     """Of the user's job: where credentials are kept (HOME, DOCKER_CONFIG, ENROOT_CONFIG_PATH ...), which proxy."""
 
@@ -71,6 +76,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """Of the manifest; empty where the image has none."""
     name: str = ""
     """As people write it."""
+    known_until: float = 0.0
+    """When its name was seen last to mean this; 0: that is to be looked at each time, as of a file."""
     notice: str = ""
     """What its user is to know of how it was had; empty as a rule."""
     lock: str = ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from bireme.bound_process import bind
 from bireme.images.messages import Image
 from bireme.images.refusing import RefusedError, in_words
 from bireme.images.sources.stated import ENVIRONMENT, RC
+from bireme.images.targets import PROGRAM, why_not_at
 
 _MOST_REQUEST = 4 << 20
 _MEMORY, _CPU_S, _DESCRIPTORS = 16 << 30, 6 * 3600, 512
@@ -42,18 +42,12 @@ class Saving(msgspec.Struct, frozen=True, kw_only=True):
 
 def save(saving: Saving) -> None:
     """Raises RefusedError, OSError."""
-    program = shutil.which("mksquashfs")
-    if program is None:
-        raise RefusedError(
-            f"{saving.target} cannot be written: install squashfs-tools on the nodes (mksquashfs is not there)"
-        )
-    folder = os.path.dirname(saving.target)
-    if not saving.target.startswith("/") or not os.path.isdir(folder) or os.path.isdir(saving.target):
-        raise RefusedError(f"{saving.target} cannot be written: name a file in a folder that is there, from / on")
+    if why := why_not_at(saving.target):
+        raise RefusedError(why)
     part = f"{saving.target}.{os.getpid()}.part"
     try:
         with TemporaryDirectory() as made:
-            words = [program, f"{saving.root}/", part, "-noappend", "-all-root", "-no-progress", "-quiet", *_PACKING]
+            words = [PROGRAM, f"{saving.root}/", part, "-noappend", "-all-root", "-no-progress", "-quiet", *_PACKING]
             words += ["-exit-on-error", *_stated(saving, made), "-wildcards", "-e", *_left_out(saving)]
             quiet = subprocess.DEVNULL
             done = subprocess.run(words, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, check=False)

@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,10 +52,11 @@ class Asker:
         self.heard: list[Progress] = []
         self.wanted = 0
 
-    def ask(self, image: str, identity: Identity | None = None, folder: str = "/") -> Ask:
+    def ask(self, image: str, identity: Identity | None = None, folder: str = "/", begun_at: float = 0.0) -> Ask:
         self.wanted += 1
+        heard, done = self.heard.append, self._done
         return self.images.ask(
-            image, identity, dict(os.environ), folder=folder, heard=self.heard.append, done=self._done
+            image, identity, dict(os.environ), folder=folder, begun_at=begun_at, heard=heard, done=done
         )
 
     def _done(self, outcome: Fetched | ImageRefused) -> None:
@@ -89,17 +91,23 @@ def test_what_cannot_be_had_is_told_in_a_sentence(asker: Asker, root: Path) -> N
     assert reasons[1].endswith("nothing is not there: an image that is a path is looked for on the node of the job")
 
 
-def test_who_asks_for_the_same_is_told_by_one_process_and_a_moment_later_by_none(asker: Asker, root: Path) -> None:
+def test_who_asks_for_the_same_is_told_by_one_process_and_a_job_that_asks_again_by_none(
+    asker: Asker, root: Path
+) -> None:
+    begun_at = time.time()
     for _ in range(5):
-        asker.ask(str(root))
+        asker.ask(str(root), begun_at=begun_at)
     assert len(asker.loop.children) == 1
     asker.loop.run()
     assert len(asker.told) == 5
     before = set(asker.loop.children)
-    asker.ask(str(root))
+    asker.ask(str(root), begun_at=begun_at)
     assert set(asker.loop.children) == before
     asker.loop.run()
     assert all(isinstance(told, Fetched) for told in asker.told)
+    asker.ask(str(root), begun_at=begun_at + 3600)  # what was here then says nothing of it
+    assert set(asker.loop.children) - before
+    asker.loop.run()
 
 
 def test_a_process_that_nobody_waits_for_is_ended_and_tells_nobody(asker: Asker, root: Path) -> None:

@@ -55,6 +55,8 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The variables that say which parts of NVIDIA's driver are wanted; None: none are."""
     saved: bool = False
     """A way to its files from outside is kept, to save them."""
+    saved_at: str = ""
+    """Where that will be; looked at before anything is built, not after hours of work."""
 
 
 class Entrance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -50,6 +50,7 @@ from bireme.agent.system.mounts import (
     unshare,
 )
 from bireme.agent.system.refusals import namespace_refusal
+from bireme.images.targets import why_not_at
 
 KINDS = (CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWUTS)
 """Of a box's namespaces, in the order in which they are entered."""
@@ -133,6 +134,8 @@ def try_to_build(blueprint: Blueprint) -> Built:
 
 
 def _build(blueprint: Blueprint, fds: list[int]) -> Built:
+    if blueprint.saved_at and (why := why_not_at(blueprint.saved_at)):
+        raise CannotBuildError(why)
     user = _User.own(as_root=blueprint.remap_root)
     _enter_namespaces(blueprint)
     if os.path.realpath(blueprint.root) == "/":

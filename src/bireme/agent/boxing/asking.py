@@ -124,8 +124,9 @@ class Wait:
 class Boxes:
     """Those of one job on this node."""
 
-    def __init__(self, node: Node, identity: Identity | None, denied_devices: tuple[str, ...]) -> None:
-        self._node, self._identity, self._denied = node, identity, denied_devices
+    def __init__(self, node: Node, identity: Identity | None, denied_devices: tuple[str, ...], begun_at: float) -> None:
+        """`begun_at`: when the job began, on whatever node."""
+        self._node, self._identity, self._denied, self._begun_at = node, identity, denied_devices, begun_at
         self._named: dict[str, OpenBox] = {}
         self._making: dict[str, _Making] = {}
 
@@ -165,7 +166,7 @@ class Boxes:
             self._answer(wait, standing)
 
     def _make(self, wait: Wait) -> None:
-        making = _Making(self._node, self._identity, self._denied, wait.order, wait.asker, self._made)
+        making = _Making(self._node, self._identity, self._denied, self._begun_at, wait.order, wait.asker, self._made)
         if wait.order.name:
             self._making[wait.order.name] = making
         making.join(wait)
@@ -201,6 +202,7 @@ class _Making:
     node: Node
     identity: Identity | None
     denied: tuple[str, ...]
+    begun_at: float
     order: Box
     asker: Asker
     made: Callable[[_Making, OpenBox | str], None]
@@ -223,6 +225,7 @@ class _Making:
             self.identity,
             birth.env,
             folder=birth.cwd,
+            begun_at=self.begun_at,
             heard=self._heard,
             done=self._image_came,
         )
@@ -320,6 +323,7 @@ class _Making:
             devices=(*devices, *others),
             graphics=graphics if own and is_wanted(graphics) else None,
             saved=bool(order.save or order.name),
+            saved_at=order.save,
         )
 
     def _started(self, problem: SpawnError | None) -> None:

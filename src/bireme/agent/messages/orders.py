@@ -104,6 +104,8 @@ class Prepare(JobOrder, tag="prepare", kw_only=True):
     gid: int
     groups: tuple[int, ...] = ()
     label: str = ""
+    begun_at: float = 0.0
+    """When it was allocated, the same on all its nodes."""
     share: Share = msgspec.field(default_factory=Share)
     prolog: tuple[str, ...] = ()
     epilog: tuple[str, ...] = ()

@@ -55,7 +55,8 @@ class Frame(NamedTuple):
     payload: bytes
 
     def value(self) -> Any:
-        """The payload of the kinds that carry JSON: TASK_EXITED {code, signal, oom}, TASKS_STARTED {task: pid}."""
+        """The payload of the kinds that carry JSON: TASK_EXITED {code, signal, oom}, TASKS_STARTED {task: pid},
+        STEP_ENDED {code} of a step that failed after its tasks."""
         return json.loads(self.payload)
 
 

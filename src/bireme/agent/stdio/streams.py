@@ -86,6 +86,7 @@ class StreamHub:
         self._had_client = False
         self._paused = False
         self.finished = False
+        self._last_frame = protocol.encode_frame(protocol.STEP_ENDED, protocol.ALL_TASKS)
         self.late_clients: dict[str, None] = {}
         """Names of the last clients that were given up: they have missed something."""
 
@@ -107,15 +108,17 @@ class StreamHub:
             self._read_what_waits(source)
         self._close_sink(task)
 
-    def finish(self) -> None:
-        """No task is left: the last bytes, then the last frame."""
+    def finish(self, code: int = 0) -> None:
+        """No task is left: the last bytes, then the last frame, with the exit code that the step ends with at least."""
         for source in list(self._sources.values()):
             self._read_what_waits(source)
             self._close_source(source)
         for task in list(self._sinks):
             self._close_sink(task)
         self.finished = True
-        self.broadcast(protocol.encode_frame(protocol.STEP_ENDED, protocol.ALL_TASKS))
+        if code:
+            self._last_frame = protocol.encode_json_frame(protocol.STEP_ENDED, protocol.ALL_TASKS, {"code": code})
+        self.broadcast(self._last_frame)
         for client in list(self._clients):
             client.close_when_sent()
 
@@ -142,7 +145,7 @@ class StreamHub:
         self._kept.clear()
         if self.finished:
             if self._had_client:
-                client.send(protocol.encode_frame(protocol.STEP_ENDED, protocol.ALL_TASKS))
+                client.send(self._last_frame)
             client.close_when_sent()
         self._had_client = True
         self.balance()

@@ -21,6 +21,7 @@ from bireme.core.model.resources import GresRequest, GresShare, NodeShare
 from bireme.core.model.steps import INTERACTIVE_STEP, HetStep, StepNode, StepSpec, StepState
 from bireme.core.placement.task_layout import LayoutError, layout
 from bireme.core.state.state import State
+from bireme.core.steps.containers import in_container_of
 from bireme.core.steps.gpu_binding import Bound, bind_gpus
 
 
@@ -57,6 +58,7 @@ def create_spanning_step(state: State, caller: Caller, parts: Sequence[Part]) ->
     if len({job.id for job in jobs}) < len(jobs) or len({job.het_job_id or job.id for job in jobs}) > 1:
         raise Refusal(Why.INVALID_JOB_ID, "one step lies in components of one heterogeneous job, once in each")
     specs = [spec if spec.het is None else replace(spec, het=None) for _, spec in parts]
+    specs = [in_container_of(job.spec, spec) for job, spec in zip(jobs, specs)]
     nodes = [_laid_out(job, spec) for job, spec in zip(jobs, specs)]
     if jobs[0].het_job_id is not None:
         specs = _spanning(jobs, specs, nodes)

@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from bireme.agent.messages.orders import Batch, Prepare, Share, Start, StartStep, StepTask, Window, World
 from bireme.agent.node import JOB_MARKER
 from bireme.core.model.cluster import ClusterConfig, NodeConfig
-from bireme.core.model.jobs import Job, JobSpec
+from bireme.core.model.jobs import Job, JobSpec, Running, Starting
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.core.model.steps import Step, StepNode
 from bireme.engines.crew.boxes import DEFAULTS, ContainerDefaults, box_of
@@ -85,6 +85,7 @@ class PayloadWriter:
             uid=owner.uid,
             gid=owner.gid,
             groups=owner.groups,
+            begun_at=_begun_at(job),
             share=Share(share.cpus, share.memory_mib, share.cpu_ids),
             unkillable_s=settings.unkillable_step_timeout_s,
             unkillable_program=settings.unkillable_step_program,
@@ -213,6 +214,13 @@ class PayloadWriter:
         else:
             task.stdin, task.stdout, task.stderr = _stdio(job, step, node, index, rank)
         return task
+
+
+def _begun_at(job: Job) -> float:
+    """When this start of it was allocated; an order that is repeated later finds the job known, or running."""
+    if isinstance(job.phase, Starting):
+        return job.phase.since
+    return job.phase.started_at if isinstance(job.phase, Running) else 0.0
 
 
 def job_files(job: Job, allocation: Allocation) -> JobFiles:

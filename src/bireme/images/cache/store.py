@@ -26,6 +26,7 @@ from bireme.images.unpacking.beneath import remove
 
 _FOLDERS = ("blobs/sha256", "blobs/sha512", "roots", "names", "pulls")
 _MOST_RECORD = 8 << 20
+_MOST_MEANINGS, _MEANING_KEPT_S = 32, 30 * 86_400
 NEW, GONE = ".new", ".gone"
 
 
@@ -42,12 +43,25 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     made_at: float
 
 
-class Meaning(msgspec.Struct, frozen=True, kw_only=True):
-    """What a name meant when it was asked for last."""
+class Meant(msgspec.Struct, frozen=True, array_like=True):
+    """What a name meant until it came to mean something else. `at`: when that was seen last."""
+
+    digest: str
+    at: float
+
+
+class Meaning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a name meant when it was asked for last, and what before, from the oldest on."""
 
     name: str
     digest: str
     at: float
+    before: tuple[Meant, ...] = ()
+
+    def since(self, moment: float) -> Meant | None:
+        """What it was first seen to mean from this moment on: the same for everybody who asks with that moment."""
+        seen = (*self.before, Meant(self.digest, self.at))
+        return next((each for each in seen if each.at >= moment), None)
 
 
 class Cache:
@@ -164,8 +178,12 @@ class Cache:
     def remember(self, name: str, digest: str) -> None:
         """What it meant before has it no more."""
         before = self.meaning(name)
-        self._write(self._name_file(name), Meaning(name=name, digest=digest, at=time.time()))
-        if before is None or before.digest == digest:
+        moved = before is not None and before.digest != digest
+        earlier = () if before is None else before.before
+        if before is not None and moved:
+            earlier = (*earlier, Meant(before.digest, before.at))[-_MOST_MEANINGS:]
+        self._write(self._name_file(name), Meaning(name=name, digest=digest, at=time.time(), before=earlier))
+        if before is None or not moved:
             return
         key = key_of(before.digest)
         if (record := self.record(key)) is not None:
@@ -174,11 +192,14 @@ class Cache:
                 self._write(self.path("roots", key, "image.json"), msgspec.structs.replace(record, names=others))
 
     def forget_meanings(self) -> None:
-        """What names meant that mean nothing here any more."""
+        """What names meant that mean nothing here any more, and that no job may have begun with."""
+        past = time.time() - _MEANING_KEPT_S
         with os.scandir(self.path("names")) as entries:
             for entry in entries:
                 meaning = _read(entry.path, Meaning)
-                if meaning is None or not os.path.exists(self.path("roots", key_of(meaning.digest))):
+                if meaning is None or (
+                    meaning.at < past and not os.path.exists(self.path("roots", key_of(meaning.digest)))
+                ):
                     with suppress(FileNotFoundError):
                         os.unlink(entry.path)
 

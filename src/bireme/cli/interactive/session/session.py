@@ -155,6 +155,8 @@ class Session:
             tasks = [leg.first_task + int(task) for task in frame.value()]
             self.tally.start(tasks)
             self.voice.detail(f"Node {frame.node}, {len(tasks)} tasks started")
+        elif frame.kind == protocol.STEP_ENDED and frame.payload:
+            self.tally.fail(int(frame.value()["code"]))
         elif frame.kind == protocol.MESSAGE:
             self.stderr.write_through(_whole_lines(frame.payload))
         elif frame.kind == LOST:

@@ -44,6 +44,7 @@ class Tally:
     ends: dict[int, TaskEnd] = field(default_factory=dict)
     lost_nodes: list[str] = field(default_factory=list)
     _untold: dict[int, TaskEnd] = field(default_factory=dict)
+    _least: int = 0
 
     @property
     def ntasks(self) -> int:
@@ -101,9 +102,13 @@ class Tally:
             return "exited" if end.ok else "exited abnormally"
         return "running" if task in self.started else "starting"
 
+    def fail(self, code: int) -> None:
+        """Something of the step failed after its tasks had ended."""
+        self._least = max(self._least, code)
+
     def exit_code(self) -> int:
-        """The largest of all tasks' exit codes."""
-        return max((end.exit_code for end in self.ends.values()), default=0)
+        """The largest of all tasks' exit codes, and of what failed after them."""
+        return max((end.exit_code for end in self.ends.values()), default=0) or self._least
 
 
 def tasks_text(tasks: Sequence[int]) -> str:
