@@ -244,7 +244,7 @@ def test_an_order_for_which_there_are_no_descriptors_fails_alone(run: Run, tmp_p
     """One that has to wait for the keeper is kept with copies of its descriptors."""
     keeper = run.pool.take()
     run.start(keeper, f"echo > {tmp_path}/runs; exec sleep 1000")
-    run.until((tmp_path / "runs").exists)
+    run.until(lambda: (tmp_path / "runs").exists() and not keeper._awaited)
     os.kill(keeper.pid, signal.SIGSTOP)
     while not keeper._unsent:
         run.start(keeper, "exit 3", TEXT="x" * 60_000)
