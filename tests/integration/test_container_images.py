@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import os
 import pwd
+import re
+import struct
+import subprocess
+import termios
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.integration.test_srun import read_until
 from tests.integration.test_virtual_nodes import user_namespaces_work
 from tests.support import registry as registries
 from tests.support.cluster import Cluster, virtual_nodes
@@ -173,3 +180,41 @@ def test_a_long_pull_is_told_by_quarters_and_a_registry_that_is_away_by_a_notice
         site.proxy.spoil = lambda *_: False
     assert code == 0, err
     assert f"{site.proxy.host}/{NAME}:slow is run as it was on " in err
+
+
+def test_at_a_terminal_a_pull_is_a_bar_that_is_gone_when_the_task_runs(site: Site) -> None:
+    made = Made([busybox_layer(), tar_of(Put("ballast", os.urandom(4 << 20)))], "")
+    made.push(site.behind.host, NAME, "drawn", site.behind.authorization)
+    seen = threading.Event()
+
+    def half(handler: registries._Handler, answer: http.client.HTTPResponse) -> bool:
+        """The largest layer stops on its way until its bar was seen."""
+        if "/blobs/" not in handler.path or int(answer.headers["Content-Length"]) < 4 << 20:
+            return False
+        handler.head(answer)
+        handler.wfile.write(answer.read(2 << 20))
+        assert seen.wait(30)
+        handler.wfile.write(answer.read())
+        return True
+
+    site.proxy.spoil = half
+    words = [site.cluster.home / "bin/srun", f"--container-image={site.image}:drawn", "echo", "it runs"]
+    terminal, inside = os.openpty()
+    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 72, 0, 0))
+    try:
+        env = {**site.cluster.env, "HOME": str(site.home)}
+        with subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside) as srun:
+            os.close(inside)
+            shown = read_until(terminal, "MiB")
+            seen.set()
+            shown += read_until(terminal, None)
+            assert srun.wait() == 0, shown
+    finally:
+        seen.set()
+        site.proxy.spoil = lambda *_: False
+        os.close(terminal)
+    bars = re.findall(r"\r\x1b\[K([^\r]+)", shown)
+    assert re.fullmatch(r"pulling \.\.\..*tools:drawn \[#*\.*\] [0-9.]+ [KM]?i?B of [0-9.]+ MiB", bars[0]), shown
+    assert max(map(len, bars)) < 72
+    assert "25%" not in shown
+    assert shown.endswith("\r\x1b[Kpyxis: imported docker image: " + f"{site.image}:drawn\r\nit runs\r\n"), shown

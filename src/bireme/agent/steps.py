@@ -43,6 +43,7 @@ from bireme.agent.system.processes import ProcessIdentity, signal_tree
 from bireme.agent.system.reaper import ReapedChild
 from bireme.agent.tasks import PID_VARIABLE, Task, worst_status
 from bireme.core.model.resources import ExitStatus, TaskEnd, merge_usage
+from bireme.images.messages import Progress
 
 log = logging.getLogger("bireme.agent")
 
@@ -169,9 +170,15 @@ class StepRun:
             keeper=self._keeper,
             birth=wrapped(birth, self._owner.around),
             say=lambda text: self._tell(f"pyxis: {text}\n"),
+            heard=self._image_on_its_way,
             done=self._box_came,
         )
         self._boxing = self._owner.boxes.ask(order, asker)
+
+    def _image_on_its_way(self, image: str, progress: Progress, line: str) -> None:
+        shown = {"image": image, "doing": progress.doing, "done": progress.done, "of": progress.of}
+        shown["line"] = line and f"pyxis: {line}\n"
+        self.hub.show(protocol.encode_json_frame(protocol.PROGRESS, protocol.ALL_TASKS, shown))
 
     def _box_came(self, outcome: InBox | str) -> None:
         self._boxing = None

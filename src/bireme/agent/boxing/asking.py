@@ -102,6 +102,8 @@ class Asker:
     """Whose rights, variables, folder and cgroups the one who builds has."""
     say: Callable[[str], None]
     """Shows the user a line about the wait."""
+    heard: Callable[[str, Progress, str], None]
+    """How far the image of this name is, and a line about it now and then, for who draws no bar."""
     done: Callable[[InBox | str], None]
     """With the box, to be given back; or with what stands between them and it, as a sentence."""
 
@@ -242,10 +244,12 @@ class _Making:
         if not self._told and progress.doing != "waiting":
             self._told = True
             self._say(f"importing docker image: {self.order.image}")
-        quarter = 4 * progress.done // progress.of if progress.doing == "pulling" and progress.of else 0
+        quarter, line = 4 * progress.done // progress.of if progress.doing == "pulling" and progress.of else 0, ""
         if self._quarters < quarter < 4:
             self._quarters = quarter
-            self._say(f"importing docker image: {25 * quarter}% of {shown(progress.of)}")
+            line = f"importing docker image: {25 * quarter}% of {shown(progress.of)}"
+        for wait in self.waits:
+            wait.asker.heard(self.order.image, progress, line)
 
     def _say(self, text: str) -> None:
         for wait in self.waits:

@@ -23,6 +23,7 @@ from bireme.agent.last_words import LastWords
 from bireme.agent.messages.orders import Box
 from bireme.agent.node import Node
 from bireme.agent.starting.spawn import OPENING, Birth, SpawnError, TaskFile
+from bireme.images.messages import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class BoxedBatch:
         self._opening = 0
         if self._cancelled:
             return
-        asker = Asker(keeper=self.keeper, birth=self.birth, say=self._say, done=self._came)
+        asker = Asker(keeper=self.keeper, birth=self.birth, say=self._say, heard=self._heard, done=self._came)
         self._wait = self.boxes.ask(self.order, asker)
 
     def _came(self, outcome: InBox | str) -> None:
@@ -91,6 +92,10 @@ class BoxedBatch:
     def _say(self, text: str) -> None:
         self._lines.append(f"slurmstepd: pyxis: {text}\n")
         self._speak()
+
+    def _heard(self, _image: str, _progress: Progress, line: str) -> None:
+        if line:
+            self._say(line)
 
     def _speak(self) -> None:
         """One child after the other: two at once would write in either order. Then what waits for that is told."""

@@ -50,6 +50,8 @@ MESSAGE = 6
 STEP_ENDED = 7
 REFUSED = 8
 ROOM = 9
+PROGRESS = 10
+"""An image is fetched for the step: `{"image", "doing", "done", "of", "line"}`; the last for who draws nothing."""
 # client -> agent
 STDIN = 16
 SIGNAL = 17

@@ -172,6 +172,11 @@ class StreamHub:
             self._clients.remove(client)
             self.balance()
 
+    def show(self, frame: bytes) -> None:
+        """For who is there now: what is true of this moment only."""
+        for client in list(self._clients):
+            client.send(frame)
+
     def broadcast(self, frame: bytes) -> None:
         for client in list(self._clients):
             client.send(frame)

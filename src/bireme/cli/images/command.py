@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from bireme.cli.connection import make_transport
@@ -21,6 +22,7 @@ from bireme.client.transport import ApiError, BiremeUnavailable
 from bireme.commands.voice import CommandFailure, run_command
 from bireme.daemon.paths import Paths
 from bireme.daemon.settings import SettingsError, as_texts, load
+from bireme.images.bar import Bar
 from bireme.images.cache.listing import Listed, blob_bytes, listed, prune, remove_images
 from bireme.images.cache.store import Cache
 from bireme.images.fetching import fetch
@@ -33,7 +35,6 @@ from bireme.slurm.formats.visible import visible_values
 from bireme.slurm.times import format_elapsed
 
 _DAY_S = 86_400
-_BAR = 30
 _DESCRIPTION = """\
 Your container images on this machine.
 
@@ -143,9 +144,9 @@ def _row(image: Listed) -> tuple[str, str, str, str]:
 
 def _pull(policy: Policy, _cache: Cache, given: argparse.Namespace) -> int:
     for name in given.images:
-        bar = _Bar(name)
+        bar = Bar(name)
         try:
-            done = fetch(Wanted(image=name, folder=os.getcwd(), policy=policy), bar.show)
+            done = fetch(Wanted(image=name, folder=os.getcwd(), policy=policy), partial(_draw, bar))
         finally:
             bar.clear()
         done.settle()
@@ -159,24 +160,8 @@ def _pull(policy: Policy, _cache: Cache, given: argparse.Namespace) -> int:
     return 0
 
 
-class _Bar:
-    """One line on a terminal that tells how far it is; nothing anywhere else."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._drawn = name, 0
-
-    def show(self, progress: Progress) -> None:
-        if not sys.stderr.isatty():
-            return
-        part = progress.done / progress.of if progress.of else 0.0
-        bar = ("#" * round(part * _BAR)).ljust(_BAR, ".")
-        line = f"{progress.doing} {self._name} [{bar}] {shown(progress.done)} of {shown(progress.of)}"
-        print(f"\r{line.ljust(self._drawn)}", end="", file=sys.stderr, flush=True)
-        self._drawn = len(line)
-
-    def clear(self) -> None:
-        if self._drawn:
-            print(f"\r{' ' * self._drawn}\r", end="", file=sys.stderr, flush=True)
+def _draw(bar: Bar, progress: Progress) -> None:
+    bar.show(progress.doing, progress.done, progress.of)
 
 
 # --- rm and prune ------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from bireme.cli.interactive.session.signals import SignalPipe
 from bireme.cli.interactive.session.tally import Tally, TaskEnd, read_end, tasks_text
 from bireme.cli.interactive.session.terminal import window_size
 from bireme.commands.voice import Voice
+from bireme.images.bar import Bar
 
 _ABORT = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
@@ -95,6 +96,8 @@ class Session:
     _told_abort: bool = False
     _said_abort: bool = False
     _lost: list[str] = field(default_factory=list)
+    _bar: Bar | None = None
+    """Drawn while an image is fetched for the step."""
 
     def run(self) -> int:
         """Until all nodes are done; returns the step's exit code."""
@@ -111,6 +114,7 @@ class Session:
             self._tell_ends()
             self._tell_killed()
         finally:
+            self._clear_bar()
             self.stdout.finish_all()
             self.stderr.finish_all()
             self._signals.close()
@@ -147,6 +151,10 @@ class Session:
         return max(0.0, min(dues) - self.clock()) if dues else None
 
     def _take(self, leg: Leg, frame: Frame) -> None:
+        if frame.kind == protocol.PROGRESS:
+            self._show_progress(frame.value())
+            return
+        self._clear_bar()
         if frame.kind in (protocol.STDOUT, protocol.STDERR):
             self._take_output(leg, frame)
         elif frame.kind == protocol.TASK_EXITED:
@@ -165,6 +173,18 @@ class Session:
             self.voice.say(f"Node {frame.node} cannot be reached for now; its tasks run on and their output is kept")
         elif frame.kind == BACK:
             self.voice.say(f"Node {frame.node} is reached again")
+
+    def _show_progress(self, told: Mapping[str, Any]) -> None:
+        if self._bar is None:
+            self._bar = Bar(str(told["image"]))
+        if self._bar.can_be_seen:
+            self._bar.show(str(told["doing"]), int(told["done"]), int(told["of"]))
+        elif told["line"] and self.manners.tell_ends:
+            self.stderr.write_through(str(told["line"]).encode())
+
+    def _clear_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.clear()
 
     def _take_output(self, leg: Leg, frame: Frame) -> None:
         output = self.stdout if frame.kind == protocol.STDOUT else self.stderr
@@ -242,6 +262,7 @@ class Session:
     # --- signals -------------------------------------------------------------------------------------------
 
     def _signalled(self, number: int) -> None:
+        self._clear_bar()
         if number == signal.SIGWINCH:
             size = window_size(0) if self.manners.pty else None
             if size is not None:
