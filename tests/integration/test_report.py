@@ -252,8 +252,10 @@ def test_what_the_tasks_used_is_what_the_job_used(cluster: Cluster) -> None:
     found = curves(cluster, job_id, "cpu_user", "cpu_system")
     start, end = job["digest"]["start"], job["digest"]["end"]
     added = sum(seconds * value for curve in found for seconds, value in cells(curve, start, end))
-    assert added == pytest.approx(batch["total"] + step["total"], rel=0.05), "what a plot of the job shows"
-    assert job["efficiency"]["cpu_used_s"] == pytest.approx(1 + 2 + 5, abs=1.5), "the accounting, which is exact"
+    told = batch["total"] + step["total"]
+    assert added == pytest.approx(told, rel=0.3), "what a plot of the job shows, whose cells are 10 s long"
+    assert told == pytest.approx(1 + 2 + 5, abs=1.5)
+    assert told == pytest.approx(job["efficiency"]["cpu_used_s"], abs=0.5), "the accounting, which is exact"
 
 
 def test_tasks_of_an_array_and_components_have_reports_of_their_own(cluster: Cluster) -> None:

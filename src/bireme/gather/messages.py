@@ -57,6 +57,8 @@ class Frame(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     ages: list[float | None] = []
     """Of tasks that were not seen before: the seconds since each began, and so since its counters were nothing. Empty:
     of no subject."""
+    ended: bool = False
+    """Of tasks that were in the round before and are over: what their counters said last."""
 
 
 class Happening(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):

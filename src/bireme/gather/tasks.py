@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bireme.gather import processes
@@ -83,7 +83,7 @@ class TaskSampler:
         self._tallies: dict[tuple[str, str], _Tally] = {}
 
     def frames(self, tasks: Sequence[OwnedTask]) -> tuple[list[Frame], dict[int, OwnedTask]]:
-        """A frame for each node that has tasks, and whose process each pid is."""
+        """A frame for each node that has tasks and for each on which some ended, and whose process each pid is."""
         below = self._share_out(tasks)
         rows: dict[str, list[tuple[OwnedTask, dict[str, Value]]]] = defaultdict(list)
         ages: dict[OwnedTask, float] = {}
@@ -91,10 +91,16 @@ class TaskSampler:
             rows[task.node].append((task, self._row(task, below[task])))
             if age := self._age(task, below[task]):
                 ages[task] = age
-        here = {(task.node, task.id) for task in tasks}
-        self._tallies = {key: tally for key, tally in self._tallies.items() if key in here}
         owner_of = {process.pid: task for task, found in below.items() for process in found}
-        return [_frame(node, found, ages) for node, found in sorted(rows.items())], owner_of
+        ended = self._forget_all_but({(task.node, task.id) for task in tasks})
+        return [_frame(node, found, ages) for node, found in sorted(rows.items())] + ended, owner_of
+
+    def _forget_all_but(self, here: Collection[tuple[str, str]]) -> list[Frame]:
+        """What those that are over used in all, by node: nobody else will know when this was told."""
+        over: dict[str, list[tuple[str, _Tally]]] = defaultdict(list)
+        for node, task in sorted(self._tallies.keys() - here):
+            over[node].append((task, self._tallies.pop((node, task))))
+        return [_last_frame(node, found) for node, found in over.items()]
 
     def _share_out(self, tasks: Sequence[OwnedTask]) -> dict[OwnedTask, list[Process]]:
         listed = {task: self._looked_at(task.pids) for task in tasks if task.pids}
@@ -193,6 +199,14 @@ def _frame(node: str, rows: Sequence[tuple[OwnedTask, Mapping[str, Value]]], age
     told = [ages.get(task) for task, _ in rows]
     ids = [task.id for task, _ in rows]
     return Frame(about="task", node=node, ids=ids, columns=kept, ages=told if any(told) else [])
+
+
+def _last_frame(node: str, over: Sequence[tuple[str, _Tally]]) -> Frame:
+    columns: dict[str, list[Value]] = {
+        name: [tally.totals[index] for _, tally in over] for index, name in enumerate(_COUNTERS)
+    }
+    known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
+    return Frame(about="task", node=node, ids=[task for task, _ in over], columns=known, ended=True)
 
 
 def members_of(folder: str) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -47,10 +48,34 @@ def test_what_a_young_task_used_before_it_was_first_seen_counts(age: float | Non
     """Over the interval that the sample stands for, so that their sum is what was used. Of an older one, which a
     gatherer that begins anew sees for the first time, only what it uses from now on."""
     gatherer = Gatherer("g")
-    first, _ = take(gatherer, of_tasks(1, NOON, 3.0, [age]), NOON)
-    assert values(first).get("cpu_user") == (None if rate is None else pytest.approx(rate))
-    second, _ = take(gatherer, of_tasks(2, NOON + 10, 5.0, []), NOON + 10)
-    assert values(second)["cpu_user"] == pytest.approx(0.2)
+    (first, in_all), _ = take(gatherer, of_tasks(1, NOON, 3.0, [age]), NOON)
+    assert values([first]).get("cpu_user") == (None if rate is None else pytest.approx(rate))
+    assert values([in_all]) == {"cpu_total": 3.0}
+    (second, _), _ = take(gatherer, of_tasks(2, NOON + 10, 5.0, []), NOON + 10)
+    assert values([second])["cpu_user"] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_a_task_used_in_all_is_put_where_it_was_seen_last(restarted: bool) -> None:
+    gatherer = Gatherer("g")
+    take(gatherer, of_tasks(1, NOON, 3.0, [4.0]), NOON)
+    over = Frame(about="task", node="n1", ids=["7.1.-5.0"], columns={"cpu_user": [3.0], "io_read": [2048]}, ended=True)
+    told = Round(no=2, at=NOON + 10, interval_s=10.0, frames=[over], sent=NOON + 10)
+    if restarted:
+        gatherer = Gatherer("g", taken=1)
+    (sample,), _ = take(gatherer, told, NOON + 10)
+    assert (sample.at, values([sample])) == (NOON, {"cpu_total": 3.0, "io_read_total": 2.0})
+    assert not gatherer.latest.keys() | gatherer.totals.keys(), "it is over: nothing is remembered"
+
+
+def test_totals_of_a_task_that_runs_are_kept_the_less_often_the_older_it_is() -> None:
+    gatherer = Gatherer("g")
+    looks = range(0, 3_000, 10)
+    rounds = [of_tasks(no, NOON + at, at, []) for no, at in enumerate(looks, 1)]
+    kept = [at for at, told in zip(looks, rounds, strict=True) if len(take(gatherer, told, told.at)[0]) == 2]
+    assert kept[:8] == [0, 10, 20, 30, 40, 50, 70, 90]
+    assert len(kept) < 30
+    assert max(later - one for one, later in pairwise(kept)) <= 610
 
 
 def test_ages_of_others_than_the_subjects_are_refused() -> None:

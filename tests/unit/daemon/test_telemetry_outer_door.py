@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -132,6 +133,28 @@ def test_rounds_of_a_node_are_kept_under_the_daemons_own_name_of_the_job(site: S
         Subject("task", site.node, f"{job}.1.-5.0"),
         Subject("task", site.node, f"{job}.1.0.1"),
     ]
+
+
+def test_what_young_tasks_and_those_that_are_over_used_comes_through(site: Site) -> None:
+    """Also where another subject of the frame is nobody's."""
+    job = site.cluster.world.submit("train")
+    site.cluster.world.settle()
+    ids = ["77.0.0.0", f"{job}.0.0.0", f"{job}.0.0.1"]
+    read: dict[str, list[m.Value]] = {"io_read": [0, 20_480, 10_240]}
+
+    async def story() -> None:
+        async with site.open():
+            peer = await site.greeted()
+            peer.say(site.a_round(1, late_s=1.0, ids=ids, columns=read, ages=[1.0, 5.0, None]))
+            peer.say(site.a_round(2, ids=ids, columns=read, ended=True))
+            await kept_up_to(peer, 2)
+
+    asyncio.run(story())
+    first, _, last = site.disk.samples
+    assert [subject.id for subject in first.subjects] == [f"{job}.1.0.0", f"{job}.1.0.1"]
+    assert first.values["io_read"].tolist() == pytest.approx([2.0, math.nan], nan_ok=True)
+    assert last.values["io_read_total"].tolist() == [20.0, 10.0]
+    assert last.at == first.at
 
 
 def test_a_round_that_comes_twice_counts_once_also_after_a_restart(site: Site) -> None:

@@ -68,6 +68,19 @@ def test_a_task_is_all_that_is_below_its_first_process(proc: Proc) -> None:
     assert {pid: task.id for pid, task in owner_of.items()} == {20: "7.1.0.0", 21: "7.1.0.0", 30: "7.1.0.1"}
 
 
+def test_what_a_task_used_is_told_once_more_when_it_is_over(proc: Proc) -> None:
+    sampler = TaskSampler(str(proc.folder))
+    proc.put(20, 10, user_s=1)
+    proc.put(30, 10, user_s=4)
+    sampler.frames([FIRST, SECOND])
+    running, ended = sampler.frames([SECOND])[0]
+    assert (running.ids, running.ended) == ([SECOND.id], False)
+    assert (ended.ids, ended.ended, ended.columns["cpu_user"]) == ([FIRST.id], True, [1.0])
+    assert "memory" not in ended.columns, "it has none any more"
+    (running,) = sampler.frames([SECOND])[0]
+    assert running.ids == [SECOND.id]
+
+
 def test_orphans_of_a_step_are_its_first_tasks(proc: Proc) -> None:
     proc.put(10, 1)
     proc.put(20, 10)

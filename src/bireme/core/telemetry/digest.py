@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.telemetry.curves import Column, Curve
+from bireme.core.telemetry.metrics import TOTALS
 
 IDLE_BELOW = 1.0
 """Percent of real use: a GPU that does less in a step of its curve is idle then."""
@@ -25,6 +27,8 @@ GPU_METRICS = (
     *REAL_USE, "gpu_tensor_active", "gpu_memory_used", "gpu_memory_peak", "gpu_memory_free", "gpu_energy", "gpu_power",
 )  # fmt: skip
 TASK_METRICS = ("cpu_user", "cpu_system", "memory", "memory_peak", "page_faults", "io_read", "io_written")
+TASK_TOTALS = tuple(TOTALS)
+"""Read from the whole life of a task, which may begin and end a little beside that of its job."""
 USE_METRICS = ("use_gpu_memory", "use_gpu_util")
 
 
@@ -253,16 +257,37 @@ UseCurves = Mapping[tuple[int, str, int], Mapping[str, Mapping[str, Curve]]]
 
 def task_figures(curves: Mapping[str, Curve], start: float, end: float) -> dict[str, float | None]:
     """The figures of one task."""
-    parts = [total(curves.get(name), start, end) for name in ("cpu_user", "cpu_system")]
-    known = [part for part in parts if part is not None]
     peaks = [level(curves.get(name), start, end) for name in ("memory", "memory_peak")]
     return {
-        "cpu_s": sum(known) if known else None,
+        "cpu_s": in_all(curves, "cpu_total", start, end),
         "memory_mib": max((peak.peak for peak in peaks if peak is not None), default=None),
-        "pages": total(curves.get("page_faults"), start, end),
-        "read_kib": total(curves.get("io_read"), start, end),
-        "written_kib": total(curves.get("io_written"), start, end),
+        "pages": in_all(curves, "page_faults_total", start, end),
+        "read_kib": in_all(curves, "io_read_total", start, end),
+        "written_kib": in_all(curves, "io_written_total", start, end),
     }
+
+
+def in_all(curves: Mapping[str, Curve], name: str, start: float, end: float) -> float | None:
+    """What one task used: by its totals, and after the last of these (it runs, or nobody lived to tell) by its rates.
+
+    A total that is less than the one before was told by a gatherer that began anew, and knows only of what still lives:
+    from there on it counts by what it grows; what was used between the two is told by the rates.
+    """
+    rates = [curves[part] for part in TOTALS[name] if part in curves]
+
+    def by_rates(begin: float, until: float) -> list[float]:
+        return [part for rate in rates if (part := total(rate, begin, until)) is not None]
+
+    told = curves.get(name)
+    if told is None or np.isnan(told.high).all():
+        parts = by_rates(start, end)
+        return sum(parts) if parts else None
+    known = np.flatnonzero(~np.isnan(told.high))
+    said, begins = told.high[known].tolist(), (told.start + known * told.step_s).tolist()
+    used = float(said[0])
+    for (before, then), (now, begin) in pairwise(zip(said, begins, strict=True)):
+        used += now - before if now >= before else sum(by_rates(then + told.step_s, begin))
+    return used + sum(by_rates(begins[-1] + told.step_s, end))
 
 
 def gpu_figures(

@@ -190,6 +190,7 @@ def _task(name: str, unit: str, meaning: str, source: str, **more: object) -> Me
     return Metric(name, "task", unit, meaning, source, **more)  # type: ignore[arg-type]
 
 
+_TOTAL = "its counters, when it is over, and less and less often while it runs"
 _TASK = (
     _task("cpu_user", "CPUs", "CPUs busy in the program", "/proc/PID/stat",
           kind="counter", grain=0.001),
@@ -211,6 +212,10 @@ _TASK = (
     _task("processes", "", "processes", "/proc"),
     _task("threads", "", "threads", "/proc/PID/stat"),
     _task("uninterruptible", "", "processes in uninterruptible sleep", "/proc/PID/stat"),
+    _task("cpu_total", "s", "CPU time since it began", _TOTAL, grain=0.01),
+    _task("page_faults_total", "faults", "major page faults since it began", _TOTAL),
+    _task("io_read_total", "KiB", "read from files and devices since it began", _TOTAL),
+    _task("io_written_total", "KiB", "written to files and devices since it began", _TOTAL),
     _task("output_position", "B", "how far its standard output has come in its file", "/proc/PID/fdinfo/1"),
     _task("error_position", "B", "the same of its standard error, where that is another file", "/proc/PID/fdinfo/2"),
 )  # fmt: skip
@@ -224,6 +229,14 @@ _USE = (
 
 METRICS: tuple[Metric, ...] = (*_GPU, *_NODE, *_TASK, *_USE)
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+TOTALS: dict[str, tuple[str, ...]] = {
+    "cpu_total": ("cpu_user", "cpu_system"),
+    "page_faults_total": ("page_faults",),
+    "io_read_total": ("io_read",),
+    "io_written_total": ("io_written",),
+}
+"""Of a task: the counters that each total is the sum of. Rates are kept for curves: added up they are only about what
+was used, and least so of a task that lived for seconds."""
 
 
 def about(what: About) -> tuple[Metric, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ import numpy as np
 
 from bireme.core.telemetry.counters import Reading, growth
 from bireme.core.telemetry.curves import Column
-from bireme.core.telemetry.metrics import BY_NAME, Metric
+from bireme.core.telemetry.metrics import BY_NAME, TOTALS, Metric
 from bireme.core.telemetry.subjects import Subject
 from bireme.gather.messages import Device, Frame, Happening, ProtocolError, Round, Value
 from bireme.ports import Sampled
@@ -38,6 +39,8 @@ _SUBJECTS_AT_MOST = 20_000
 """In one frame: more is no machine's."""
 _YOUNG_INTERVALS = 2.0
 """A task that began no longer ago began after the round before, or just before it was known whose it is."""
+_TOTALS_EVERY_S = 600.0
+"""The totals of a task that runs are kept at least so often: it may end while no gatherer lives to tell the last."""
 _ABSURD = 2.0**64
 """No gauge and no counter is larger; NaN and the infinite are not smaller."""
 _MOST_LETTERS = 1_000
@@ -70,6 +73,8 @@ class Gatherer:
     """Device files of its GPUs, by Slurm's numbers of them."""
     readings: dict[tuple[Subject, str], Reading] = field(default_factory=dict)
     """What counters said last."""
+    totals: dict[Subject, tuple[float, float]] = field(default_factory=dict)
+    """Of tasks: when each was seen first, and when its totals are kept next."""
     latest: dict[Subject, Latest] = field(default_factory=dict)
     heard_at: float = 0.0
     nodes: set[str] = field(default_factory=set)
@@ -94,11 +99,14 @@ def take(
         return [], []
     gatherer.offset_s = clock_offset(told.sent, now if arrived is None else arrived)
     at = told.at - gatherer.offset_s
-    subjects = [_subjects(frame) for frame in told.frames]
+    frames = [frame for frame in told.frames if not frame.ended]
+    subjects = [_subjects(frame) for frame in frames]
     samples = [
-        _sampled(gatherer, frame, named, at, told.interval_s)
-        for frame, named in zip(told.frames, subjects, strict=True)
+        _sampled(gatherer, frame, named, at, told.interval_s) for frame, named in zip(frames, subjects, strict=True)
     ]
+    samples += _totals_of_running(gatherer, subjects, at, told.interval_s)
+    for frame in told.frames:
+        samples += _totals_of_ended(gatherer, frame, at, told.interval_s) if frame.ended else ()
     if gatherer.offset_s:
         samples.append(_clock_sample(gatherer, at, told.interval_s))
     gatherer.taken, gatherer.heard_at = told.no, now
@@ -189,6 +197,48 @@ def _sampled(gatherer: Gatherer, frame: Frame, subjects: tuple[Subject, ...], at
     return Sampled(at, interval_s, subjects, values)
 
 
+def _totals_of_running(
+    gatherer: Gatherer, subjects: Iterable[tuple[Subject, ...]], at: float, interval_s: float
+) -> Iterable[Sampled]:
+    """Of those whose totals were kept last a quarter of their life ago, or longer than is lost gladly."""
+    due: dict[Subject, Mapping[str, float]] = {}
+    for subject in chain.from_iterable(subjects):
+        first, again_at = gatherer.totals.get(subject, (at, at))
+        if subject.about == "task" and at >= again_at:
+            due[subject] = gatherer.latest[subject].values
+            gatherer.totals[subject] = first, at + min(_TOTALS_EVERY_S, (at - first) / 4)
+    return _totals(due, at, interval_s)
+
+
+def _totals_of_ended(gatherer: Gatherer, frame: Frame, at: float, interval_s: float) -> Iterable[Sampled]:
+    """Put where each was seen last: nothing of it is newer than that."""
+    columns = dict(_known_columns(frame))
+    by_time: dict[float, dict[Subject, Mapping[str, float]]] = {}
+    for index, subject in enumerate(_subjects(frame)):
+        seen = gatherer.latest.get(subject)
+        last = seen.at if seen is not None else at - interval_s
+        said = {metric.name: float(column[index]) for metric, column in columns.items() if metric.kind == "counter"}
+        by_time.setdefault(last, {})[subject] = {name: each for name, each in said.items() if not math.isnan(each)}
+    for last, ended in by_time.items():
+        yield from _totals(ended, last, interval_s)
+
+
+def _totals(counted: Mapping[Subject, Mapping[str, float]], at: float, interval_s: float) -> Iterable[Sampled]:
+    """`counted` is what the counters of each say."""
+    values = {
+        name: np.array([_sum_of(parts, said) for said in counted.values()], dtype=np.float64)
+        for name, parts in TOTALS.items()
+    }
+    known = {name: column for name, column in values.items() if not np.isnan(column).all()}
+    if known:
+        yield Sampled(at, interval_s, tuple(counted), known)
+
+
+def _sum_of(parts: Iterable[str], said: Mapping[str, float]) -> float:
+    known = [said[name] * BY_NAME[name].per_second for name in parts if name in said]
+    return sum(known) if known else math.nan
+
+
 def _births(frame: Frame, subjects: tuple[Subject, ...], at: float, interval_s: float) -> dict[Subject, float]:
     """Before which counters of young tasks were nothing: what they count is put over the whole interval in which they
     began, as every sample stands for one. Of one that is older, and new to this gatherer only, it is not known when it
@@ -251,4 +301,5 @@ def _forget_the_gone(gatherer: Gatherer, present: set[Subject]) -> None:
     for subject in gone:
         del gatherer.latest[subject]
     lost = set(gone)
+    gatherer.totals = {subject: told for subject, told in gatherer.totals.items() if subject not in lost}
     gatherer.readings = {key: reading for key, reading in gatherer.readings.items() if key[0] not in lost}

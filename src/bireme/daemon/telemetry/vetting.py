@@ -179,8 +179,11 @@ def _renamed_frame(frame: Frame, starts: Mapping[str, Start]) -> Frame:
     for name, column in frame.columns.items():
         if len(column) != len(frame.ids):
             raise ProtocolError(f"{len(column)} values of {name[:_MOST_NAME]} for {len(frame.ids)} subjects")
+    if frame.ages and len(frame.ages) != len(frame.ids):
+        raise ProtocolError(f"{len(frame.ages)} ages of {len(frame.ids)} subjects")
     columns = {name: only(column) for name, column in frame.columns.items()}
-    return Frame(about=frame.about, node=frame.node, ids=[names[index] for index in kept], columns=columns)
+    ages = [frame.ages[index] for index in kept] if frame.ages else []
+    return msgspec.structs.replace(frame, ids=[names[index] for index in kept], columns=columns, ages=ages)
 
 
 def _renamed_happening(told: Happening, starts: Mapping[str, Start]) -> Happening:

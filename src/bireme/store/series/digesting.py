@@ -22,6 +22,8 @@ _MOST_POINTS = 2_000
 _LEAST_POINTS = 32
 _FIGURES = 4_000_000
 """Of all curves of one sort, as far as steps may be made longer for it."""
+_BESIDE_S = 120.0
+"""So far before and after its job a task may have been looked at: two of the longest intervals."""
 _AT_ONCE = 256
 """Subjects that are read together."""
 
@@ -48,6 +50,10 @@ def made(
 
     gpus = {subject.id: found for subject, found in curves(tuple(own), d.GPU_METRICS).items()}
     tasks = {key: found for subject, found in curves(of_tasks, d.TASK_METRICS).items() if (key := _task(subject))}
+    in_life = Asked(subjects=(), metrics=d.TASK_TOTALS, start=start - _BESIDE_S, end=end + _BESIDE_S, step_s=step_s)
+    for subject, totals in _by_subject(read, of_tasks, in_life).items():
+        if key := _task(subject):
+            tasks.setdefault(key, {}).update(totals)
     uses: dict[tuple[int, str, int], dict[str, ByMetric]] = defaultdict(dict)
     for subject, found in curves(of_uses, d.USE_METRICS).items():
         if key := _task(subject):

@@ -87,6 +87,26 @@ def test_a_step_has_figures_of_its_tasks() -> None:
     assert "gpu_util" not in step.figures
 
 
+READ = curve("io_read", 1.0, 1.0, 2.0, 2.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("totals", "used"),
+    [
+        ((), 110.0),
+        ((NAN,) * 5, 110.0),
+        ((3.0, NAN, NAN, NAN, 70.0), 70.0),
+        ((3.0, 10.0, NAN, NAN, NAN), 10.0 + 20 + 20 + 50),
+        ((3.0, 40.0, NAN, 30.0, 50.0), 40.0 + 20 + (50 - 30)),
+    ],
+    ids=["no total", "none measured", "until its end", "it runs on", "a gatherer that began anew knows of less"],
+)
+def test_a_total_counts_before_rates_do(totals: tuple[float, ...], used: float) -> None:
+    column = np.array(totals)
+    told = {"io_read_total": Curve(READ.subject, "io_read_total", 0.0, 10.0, column, column, column)} if totals else {}
+    assert d.in_all({"io_read": READ, **told}, "io_read_total", 0.0, 50.0) == used
+
+
 def test_a_gpu_that_one_task_alone_was_on_is_that_tasks() -> None:
     present = {"use_gpu_memory": curve("use_gpu_memory", 100.0, 100.0, NAN)}
     gpus = {
