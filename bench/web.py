@@ -11,6 +11,7 @@ import http.client
 import itertools
 import json
 import os
+import re
 import selectors
 import socket
 import statistics
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -45,6 +46,7 @@ from bireme.store.journal import SqliteStore
 
 FIRST_S, MOST_KB, CORES, SLOWER = 1.0, 500.0, 1.0, 2.0
 _TICK_S = os.sysconf("SC_CLK_TCK")
+_OPENED_S = 120.0
 _OWN = {"Sec-Fetch-Site": "same-origin"}
 
 
@@ -157,16 +159,18 @@ def _open_pages(sizes: Sizes) -> Iterator[Row]:
         usual = calls(cluster, sizes.crowd_calls)
         with _readers(cluster, sizes, [str(job) for job in jobs]) as heard, _changes(cluster):
             daemon, web = running_pid(cluster.home) or 0, _web_pid(cluster)
+            opened = _until_drawn(heard)
             begun, at, at_web = time.perf_counter(), _cpu_s(daemon), _cpu_s(web)
+            children, drawn = _children_s(daemon), heard.parts
             beside = calls(cluster, sizes.crowd_calls)
             while time.perf_counter() - begun < sizes.crowd_s:
                 beside += calls(cluster, 5)
                 time.sleep(0.05)
             took = time.perf_counter() - begun
             cores, of_web = (_cpu_s(daemon) - at) / took, (_cpu_s(web) - at_web) / took
-            parts = heard()
+            thought, parts = (_children_s(daemon) - children) / took, heard.parts - drawn
     open_pages = f"{sizes.web_pages} open pages, {sizes.queued_jobs:,} jobs"
-    details = {"cores_of_web": of_web, "parts": parts, "took_s": took}
+    details = {"cores_of_web": of_web, "cores_of_children": thought, "parts": parts, "took_s": took, "opened_s": opened}
     yield Row("web", f"the daemon beside {open_pages}", cores, "cores", target=Target("<", CORES), details=details)
     p99, floor = (percentile(figures) * 1000 for figures in (beside, usual))
     yield Row(
@@ -174,28 +178,59 @@ def _open_pages(sizes: Sizes) -> Iterator[Row]:
     )
 
 
+_KINDS = (
+    ("/now", "figures map next broken services"),
+    ("/queue?q=-x{}", "jobs plan"),
+    ("/jobs/{}", "job_head why_part diagnosis_part timeline_part report_part"),
+)
+"""Pages, and the parts that each listens for."""
+
+
+_NAME = re.compile(rb'data: {"part": "(\w+)"')
+
+
+class _Heard:
+    """What open pages were sent: how many parts, and by page which of them it has not had yet."""
+
+    def __init__(self) -> None:
+        self.parts = 0
+        self.lacking: dict[socket.socket, set[bytes]] = {}
+        self._rest: dict[socket.socket, bytes] = {}
+
+    def receive(self, sock: socket.socket) -> None:
+        text = self._rest.get(sock, b"") + sock.recv(1 << 20)
+        names, end = _NAME.findall(text), text.rfind(b"\n") + 1
+        self._rest[sock] = text[end : end + 100]  # a part may begin there; its HTML is nothing to us
+        self.parts += len(names)
+        self.lacking[sock] -= set(names)
+
+
+def _until_drawn(heard: _Heard) -> float:
+    """Seconds until every page has had each of its parts: from then on what costs something is that they are open."""
+    begun = time.perf_counter()
+    while lacking := sum(map(len, heard.lacking.values())):
+        if time.perf_counter() - begun > _OPENED_S:
+            raise RuntimeError(f"{lacking} parts did not come within {_OPENED_S:g} s")
+        time.sleep(0.05)
+    return time.perf_counter() - begun
+
+
 @contextmanager
-def _readers(cluster: BiremeCluster, sizes: Sizes, jobs: list[str]) -> Iterator[Callable[[], int]]:
+def _readers(cluster: BiremeCluster, sizes: Sizes, jobs: list[str]) -> Iterator[_Heard]:
     """Open pages: a third look at Now, a third at the queue (each searches something else), a third at a job."""
     words = [sys.executable, "-m", "bireme", "web", "--json"]
     said = subprocess.run(words, env=cluster.env, capture_output=True, text=True, check=True)
     link = json.loads(said.stdout)
     port = urlsplit(link["pages"]).port or 0
     cookie = _entered(port, link["url"].rpartition("/")[2])
-    kinds = itertools.cycle(
-        (
-            ("/now", "figures map next broken services"),
-            ("/queue?q=-x{}", "jobs plan"),
-            ("/jobs/{}", "job_head why_part"),
-        )
-    )
-    selector, count = selectors.DefaultSelector(), [0]
-    for number, (page, parts) in zip(range(sizes.web_pages), kinds):
+    selector, heard = selectors.DefaultSelector(), _Heard()
+    for number, (page, parts) in zip(range(sizes.web_pages), itertools.cycle(_KINDS)):
         where = page.format(jobs[number % len(jobs)] if page.startswith("/jobs") else number)
         asked = "".join(f"&part={part}" for part in parts.split())
         sock = socket.create_connection(("127.0.0.1", port))
         request = f"GET /live?page={quote(where, safe='')}{asked} HTTP/1.1\r\nHost: b\r\nCookie: {cookie}\r\n\r\n"
         sock.sendall(request.encode())
+        heard.lacking[sock] = set(parts.encode().split())
         selector.register(sock, selectors.EVENT_READ)
     ended = threading.Event()
 
@@ -203,12 +238,12 @@ def _readers(cluster: BiremeCluster, sizes: Sizes, jobs: list[str]) -> Iterator[
         while not ended.is_set():
             for key, _ in selector.select(0.2):
                 with suppress(OSError):
-                    count[0] += key.fileobj.recv(1 << 20).count(b"event: part")  # type: ignore[union-attr]
+                    heard.receive(key.fileobj)  # type: ignore[arg-type]
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     try:
-        yield lambda: count[0]
+        yield heard
     finally:
         ended.set()
         thread.join()
@@ -246,5 +281,14 @@ def _web_pid(cluster: BiremeCluster) -> int:
 
 
 def _cpu_s(pid: int) -> float:
-    fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICK_S
+    return sum(_ticks(pid)[:2]) / _TICK_S
+
+
+def _children_s(pid: int) -> float:
+    """Of what it forked and has collected."""
+    return sum(_ticks(pid)[2:]) / _TICK_S
+
+
+def _ticks(pid: int) -> list[int]:
+    """User and system time: its own, and its children's."""
+    return [int(each) for each in Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[11:15]]

@@ -20,6 +20,7 @@ from bireme.api.exporting.exporter import Exporter
 from bireme.api.holders import Holders
 from bireme.api.live import Live
 from bireme.api.problems import Bodies
+from bireme.api.roll import Rolls
 from bireme.api.routes import (
     accounting,
     commands,
@@ -165,7 +166,7 @@ def create_app(cluster: Cluster, archive: Store, service: Service) -> Api:
     submitted = Submitted(archive.put)
     context = Context(
         cluster, archive, service, live, callers, turns, threads, readers, trials, bodies, answers, errands, asides,
-        holders, submitted, Exporter(cluster, service),
+        holders, submitted, Exporter(cluster, service), Rolls(lambda: cluster.state, answers.version, queue.parts_of),
     )  # fmt: skip
     app.state.context, app.state.unread = context, unread
     problems.install(app)

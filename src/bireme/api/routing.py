@@ -25,6 +25,7 @@ from bireme.api.holders import Holders
 from bireme.api.live import Live
 from bireme.api.privacy import Viewer
 from bireme.api.problems import MOST_BESIDE, Bodies, ProblemError, parse_json, read_body
+from bireme.api.roll import Rolls
 from bireme.api.serving.asides import MOST_EACH, Asides, TooManyQuestionsError, UnansweredError
 from bireme.api.serving.peers import SCOPE_KEY, WITHIN_KEY, Callers, is_gone
 from bireme.api.serving.turns import Slots, Turns
@@ -67,6 +68,7 @@ class Context:
     holders: Holders
     submitted: Submitted
     exporter: Exporter
+    rolls: Rolls
 
     def now(self) -> float:
         return self.cluster.clock.now()

@@ -17,7 +17,7 @@ import logging
 import secrets
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from bireme.web.asking import NotLoggedInError, Shared, Visitor
 from bireme.web.guards import Place
-from bireme.web.paging import JOB, MEASURED, Page, Part, Press
+from bireme.web.paging import JOB, MEASURED, SELDOM_S, VERDICT, Page, Part, Press
 from bireme.web.upstream import AwayError, RefusedError
 
 log = logging.getLogger("bireme.web")
@@ -65,8 +65,16 @@ class _View:
 
     @property
     def topics(self) -> set[str]:
-        on = set(self.way.on)
-        return on - {JOB} | {f"{JOB}:{self.words['job']}"} if JOB in on else on
+        """With the job that the page is about, where it is one of a job."""
+        own = {JOB, VERDICT}
+        return {f"{each}:{self.words['job']}" if each in own else each for each in self.way.on}
+
+    def becomes_dirty(self, changed: Collection[str] | None) -> bool:
+        """Notes what has changed (None: anything); whether it is to be drawn again."""
+        is_old = time.monotonic() - self.drawn_at >= SELDOM_S
+        topics = self.topics.union(self.way.seldom) if is_old else self.topics
+        self.is_dirty = self.is_dirty or changed is None or not topics.isdisjoint(changed)
+        return self.is_dirty
 
 
 @dataclass(eq=False, slots=True)
@@ -203,16 +211,15 @@ class _Feed:
         """These topics have changed (None: anything). `at_once`: a user who waits for it."""
         changed = None if topics is None else set(topics)
         for view in self._views.values():
-            if changed is None or not changed.isdisjoint(view.topics):
-                view.is_dirty = True
-                if any(reader.visitor.uid == at_once for reader in view.readers):
-                    view.drawn_at = -1e9
+            if view.becomes_dirty(changed) and any(reader.visitor.uid == at_once for reader in view.readers):
+                view.drawn_at = -1e9
         self._work.set()
 
     # -- what has changed --------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
         params: dict[str, str] = {}
+        verdicts: Mapping[str, int] = {}
         measured_at = time.monotonic()
         while True:
             if not self.readers:
@@ -233,7 +240,8 @@ class _Feed:
             if self._away:
                 self._set_away("")
                 self.dirty(None)
-            self.dirty(told["topics"])
+            verdicts, before = told["verdicts"], verdicts
+            self.dirty([*told["topics"], *(f"{VERDICT}:{job}" for job in verdicts if verdicts[job] != before.get(job))])
             if time.monotonic() - measured_at >= MEASURED_S:
                 measured_at = time.monotonic()
                 self.dirty([MEASURED])
@@ -268,6 +276,7 @@ class _Feed:
                     soonest = min(view.drawn_at + view.way.every_s for view in waiting) - now
                     await asyncio.sleep(max(_PAUSE_S, min(soonest, _AGAIN_S)))
                 elif due:
+                    due.sort(key=lambda view: view.drawn_at + view.way.every_s)  # who has waited longest, first
                     await asyncio.gather(*map(self._draw, due[:_AT_ONCE]))
 
     async def _draw(self, view: _View) -> None:

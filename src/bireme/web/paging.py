@@ -22,7 +22,10 @@ JOBS, NODES, SERVICES, FAULTS, PLAN, BOOK, RESERVATIONS, MEASURED = (
 """What a part may depend on: topics of `/v1/changes`, and MEASURED: new samples, every ten seconds."""
 JOB = "job"
 """The one job that the page's address names as `job`."""
+VERDICT = "verdict"
+"""What the plan says of that job."""
 
+SELDOM_S = 60.0
 Values = Mapping[str, Any]
 Handler = Callable[[Asking], Awaitable[Values]]
 
@@ -34,6 +37,8 @@ class Part:
 
     on: tuple[str, ...]
     every_s: float = 2.0
+    seldom: tuple[str, ...] = ()
+    """Topics that change it a little at most: for these alone it is drawn again every `SELDOM_S`."""
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.api.conftest import Running
+from tests.unit.api.conftest import Running, ask_as
 
 from bireme.core.model import events as e
 from bireme.core.model.cluster import ClusterConfig, NodeConfig, PartitionConfig
 from bireme.core.model.jobs import JobSpec, Outcome, Owner
+from bireme.core.model.reasons import ReasonKind, reason
 from bireme.core.model.resources import Allocation, Device, GresPool, GresShare, NodeShare
+from bireme.core.state.state import Verdict
 
 CANCELLED = Outcome("CANCELLED")
 ANN, BEN = Owner(uid=4001, gid=1, user="ann"), Owner(uid=4002, gid=1, user="ben")
@@ -110,3 +115,35 @@ def test_who_waits_for_a_change_is_answered_when_it_comes(busy: Running) -> None
 def test_what_is_too_long_ago_to_know_is_everything(busy: Running) -> None:
     assert len(changes(busy, after=0, timeout=0)["topics"]) == 7
     assert len(changes(busy, after=10**9, timeout=0)["topics"]) == 7
+
+
+def test_what_the_plan_says_of_a_job_is_told_by_a_number(busy: Running) -> None:
+    verdicts = busy.cluster.state.verdicts
+    verdicts[2] = Verdict((reason(ReasonKind.PRIORITY),), expected_start=3000.0)
+    asked = {"jobs": "1,2,3", "timeout": 0}
+    first = changes(busy, **asked)["verdicts"]
+    assert set(first) == {"2"}, "of those that wait, and that the plan knows"
+    verdicts[2] = Verdict((reason(ReasonKind.PRIORITY),), expected_start=3001.0)
+    assert changes(busy, **asked)["verdicts"] == first
+    verdicts[2] = Verdict((reason(ReasonKind.RESOURCES),), expected_start=3001.0)
+    assert changes(busy, **asked)["verdicts"] != first
+    assert changes(busy, timeout=0)["verdicts"] == {}
+
+
+def test_what_an_operator_was_shown_is_not_shown_to_others(busy: Running) -> None:
+    """An answer that is kept for all who see everything is for them alone."""
+    config = busy.cluster.state.config
+    busy.happen(e.ClusterConfigured(replace(config, raw={"PrivateData": "jobs"})))
+
+    async def scene() -> None:
+        for _ in range(2):
+            for who, sees in ((0, [3, 2, 1]), (BEN.uid, [2]), (4999, [])):
+                status, text = await ask_as(busy.app, "GET", "/v1/queue?sort=id&state=active&fields=job_id", who)
+                told = json.loads(text)
+                assert (status, [job["job_id"] for job in told["jobs"]]) == (200, sees)
+                assert (told["total"], sum(told["states"].values())) == (len(sees), len(sees) + (who != 4999))
+                _, text = await ask_as(busy.app, "GET", "/v1/changes?jobs=2,3", who)
+                assert set(json.loads(text)["verdicts"]) == {str(job) for job in sees if job in (2, 3)}
+
+    busy.cluster.state.verdicts |= {job: Verdict((reason(ReasonKind.PRIORITY),)) for job in (2, 3)}
+    asyncio.run_coroutine_threadsafe(scene(), busy.loop).result()

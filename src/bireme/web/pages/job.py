@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bireme.web.asking import Asking
-from bireme.web.paging import JOB, MEASURED, PLAN, Pages, Part
+from bireme.web.paging import JOB, MEASURED, PLAN, VERDICT, Pages, Part
 from bireme.web.upstream import RefusedError
 
 pages = Pages()
@@ -30,7 +30,7 @@ _BLANK: dict[str, Any] = {
 """What a record of long ago, or of another scheduler's queue, may not have."""
 _PARTS = {
     "job_head": Part((JOB,), every_s=1.0),
-    "why_part": Part((JOB, PLAN), every_s=4.0),
+    "why_part": Part((JOB, VERDICT), every_s=4.0, seldom=(PLAN,)),
     "diagnosis_part": Part((JOB,), every_s=5.0),
     "timeline_part": Part((JOB, MEASURED), every_s=5.0),
     "report_part": Part((JOB,), every_s=30.0),

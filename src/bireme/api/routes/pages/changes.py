@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import Any
+from zlib import crc32
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +25,8 @@ from bireme.core.model.serving.events import is_of_service
 
 routes = Routes("pages")
 LONGEST_WAIT_S = 60.0
+_SAME_START_S = 30.0
+"""Starts that are expected within so many seconds of each other are told as the same."""
 TOPICS = ("jobs", "nodes", "services", "faults", "plan", "book", "reservations")
 _FAULTS = frozenset({*FINDING_EVENTS, *HEALING_EVENTS, *FENCE_EVENTS})
 _BOOK = (e.AccountsChanged, e.UsageReset)
@@ -41,7 +44,9 @@ async def what_changed(api: Context, request: Request) -> Response:
     """Wait until something changes; answers with `seq` and `planned_at`, to ask with again, and `topics`.
 
     Topics: jobs, nodes, services, faults (findings, healings, fences), plan (the queue was planned anew), book
-    (accounts, users, limits, usage), reservations; all of them where `after` is too long ago to know.
+    (accounts, users, limits, usage), reservations; all of them where `after` is too long ago to know. `verdicts`: of
+    those of the asked jobs that wait and that the caller may know of, a number that is another one as soon as the plan
+    says something else of the job.
     """
     after, planned = _number(request, "after"), request.query_params.get("planned_at", "")
     deadline = asyncio.get_running_loop().time() + min(number(request, "timeout", 25.0), LONGEST_WAIT_S)
@@ -69,21 +74,36 @@ def _told(api: Context, request: Request, after: int | None, planned: str) -> di
     shown = [topic for topic in TOPICS if topic in topics]
     if "jobs" in topics:
         shown += _jobs(api, request, after)
-    return {"seq": state.seq, "planned_at": passed, "topics": shown}
+    return {"seq": state.seq, "planned_at": passed, "topics": shown, "verdicts": _verdicts(api, request)}
+
+
+def _asked(api: Context, request: Request) -> dict[str, int]:
+    """The jobs that are asked for, by the word for each, less those that the caller may not know of."""
+    caller, jobs = api.caller(request), api.cluster.state.jobs
+    asked = {word: int(first) for word in words(request, "jobs") if is_id(first := re.split(r"[_+]", word)[0])}
+    return {
+        word: each
+        for word, each in asked.items()
+        if (job := jobs.get(each)) is None or api.sees(caller, job.spec.owner.uid, job.spec.account)
+    }
 
 
 def _jobs(api: Context, request: Request, after: int | None) -> list[str]:
     """Of the jobs that are asked for those that something happened to; also to a task or a component of theirs."""
-    asked = {word: int(number) for word in words(request, "jobs") if is_id(number := re.split(r"[_+]", word)[0])}
-    if not asked:
-        return []
-    caller, touched = api.caller(request), _touched(api, after)
-    found = []
-    for word, number in asked.items():
-        job = api.cluster.state.jobs.get(number)
-        is_known = job is None or api.sees(caller, job.spec.owner.uid, job.spec.account)
-        if is_known and (touched is None or number in touched):
-            found.append(f"job:{word}")
+    asked = _asked(api, request)
+    touched = _touched(api, after) if asked else None
+    return [f"job:{word}" for word, job in asked.items() if touched is None or job in touched]
+
+
+def _verdicts(api: Context, request: Request) -> dict[str, int]:
+    """What the latest pass said of each job that is asked for, as a number; starts that are nearly the same are."""
+    state, found = api.cluster.state, {}
+    for word, job in _asked(api, request).items():
+        verdict = state.verdicts.get(job)
+        if verdict is not None and job in state.pending:
+            start = verdict.expected_start
+            said = (verdict.reasons, verdict.slot, None if start is None else round(start / _SAME_START_S))
+            found[word] = crc32(repr(said).encode("utf-8", "backslashreplace"))
     return found
 
 
