@@ -266,7 +266,7 @@ class KnowsPods(Protocol):
 
     def start_of_pod(self, uid: str) -> tuple[int, int, str] | None:
         """(job, generation, node) of a pod in which a job of Bireme's runs or ran; None: it is no such pod. `uid`: the
-        pod's, or the id of its container."""
+        pod's, the id of its container, or `NAMESPACE/NAME`."""
 
 
 class MarksNodes(Protocol):

@@ -18,6 +18,12 @@ from tests.support.daemon_image import DAEMON, load_daemon
 pytestmark = pytest.mark.skipif(bool(missing(scheduler=True)), reason=missing(scheduler=True) or "-")
 LONG_S = 180.0
 VOLUME = "journal"
+ASKS = """
+import asyncio
+from bireme.gather.clusters import pod_resources, unary
+socket = "/var/lib/kubelet/pod-resources/kubelet.sock"
+print(asyncio.run(unary.call(socket, pod_resources.METHOD, b"", timeout_s=60, most_bytes=2**20)))
+"""
 
 
 @dataclass(slots=True)
@@ -27,6 +33,13 @@ class Deployed:
     def bireme(self, *words: str) -> str:
         """As somebody who may `kubectl exec` into the daemon's pod."""
         return self.kubernetes.kubectl("exec", "-n", "bireme", "deploy/bireme", "--", "bireme", *words)
+
+    def asked_by(self, node: str) -> str:
+        """What the kubelet of this node tells the DaemonSet's pod on it, with the rights that the pod has."""
+        path = "/api/v1/namespaces/bireme/pods?labelSelector=app%3Dbireme-node"
+        pods = {pod["spec"]["nodeName"]: pod for pod in self.kubernetes.api.get(path)["items"]}
+        name = pods[node]["metadata"]["name"]
+        return self.kubernetes.kubectl("exec", "-n", "bireme", name, "--", "/opt/bireme/bin/python3", "-c", ASKS)
 
     def is_ready(self) -> bool:
         status = self.kubernetes.api.get("/apis/apps/v1/namespaces/bireme/deployments/bireme")["status"]
@@ -172,6 +185,8 @@ def test_the_pods_of_the_daemon_set_tell_of_every_node_and_of_the_pods_of_jobs(n
 
     try:
         wait_for(measured, "the job's pods to be measured", LONG_S)
+        said = [node_pods.asked_by(node) for node in ("node1", "node2")]
+        assert any(f"-{job}-1-0" in pods for pods in said), "the kubelets do not tell the DaemonSet's pods of the job's"
     finally:
         node_pods.bireme("scancel", job)
     wait_for(lambda: not node_pods.bireme("squeue", "-h", "-j", job), f"job {job} to end", LONG_S)

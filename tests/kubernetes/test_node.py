@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 from tests.kubernetes_cluster.cluster import Kubernetes, missing
+from tests.kubernetes_cluster.images import BUSYBOX
+from tests.kubernetes_cluster.real_nodes import Node
 from tests.support.cluster import ROOT
 from tests.support.cluster_nodes import VARIABLES, Nodes
 from tests.support.kubernetes import KubernetesCluster
 from tests.support.measured import ask, curves, until, values_of
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+PODS = "/api/v1/namespaces/default/pods"
 BURNS = "trap exit TERM; while :; do :; done"
 
 
@@ -27,9 +30,22 @@ def nodes(kubelets: Kubernetes) -> Iterator[Nodes]:
     with made.running() as cluster:
         found = Nodes(cluster, {"PATH": "/nowhere"})
         with found.ended_at_last():
-            found.start("node1")
-            found.start("node2")
+            for node in kubelets.nodes:
+                script = found.both.folder / f"{node.name}-cards.json"
+                cards = [{"uuid": uuid, "values": {"gpu_util": 97, "gpu_copy_util": 1}} for uuid in gpus(node)]
+                script.write_text(json.dumps({"cards": cards}))
+                kubelet = node.folder / "kubelet" / "pod-resources" / "kubelet.sock"
+                scripted = {"BIREME_NVML_MODULE": "bireme.testing.scripted_nvml", "BIREME_NVML_SCRIPT": str(script)}
+                found.start(node.name, "--pod-resources", str(kubelet), env=scripted)
             yield found
+
+
+def gpus(node: Node) -> list[str]:
+    """As the device plugin of the test cluster calls them (`device_plugin/main.go`)."""
+    hashed = 0x811C9DC5
+    for byte in node.name.encode():
+        hashed = (hashed ^ byte) * 0x01000193 % 2**32
+    return [f"GPU-{hashed:08x}-0000-4000-8000-{index:012x}" for index in range(node.gpus)]
 
 
 def most(curve: dict[str, Any]) -> float:
@@ -65,6 +81,38 @@ def test_what_the_pods_of_a_job_use_is_measured_on_each_node(nodes: Nodes) -> No
     until(kept, "what a node told before it found the new daemon is lost")
 
 
+def test_the_gpus_of_a_job_are_those_that_the_kubelets_gave_to_its_pods(nodes: Nodes, kubelets: Kubernetes) -> None:
+    """By the pod-resources API; a pod that is nobody's job has another one. A daemon that comes back knows it still."""
+    other = {"name": "main", "image": BUSYBOX, "command": ["sleep", "3600"], "imagePullPolicy": "Never"}
+    other["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    spec = {"nodeName": "node1", "terminationGracePeriodSeconds": 0, "containers": [other]}
+    kubelets.api.create(PODS, {"metadata": {"name": "other"}, "spec": spec})
+    kubelets.wait_for_pod("other", "Running")
+    step = "srun sh -c 'echo $NVIDIA_VISIBLE_DEVICES > given-$SLURMD_NODENAME; until test -e over; do sleep 0.1; done'"
+    job = int(nodes.both.sbatch("-N2", "-n2", "--gres=gpu:2", "--wrap", step))
+
+    def given() -> set[tuple[str, str]]:
+        """By the kubelets' word to the containers themselves."""
+        files = nodes.both.work.glob("given-*")
+        by_node = {file.name.removeprefix("given-"): file.read_text().strip() for file in files}
+        return {(node, uuid) for node, uuids in by_node.items() for uuid in uuids.split(",")}
+
+    def measured() -> bool | None:
+        held = {(curve["node"], curve["id"]) for curve in curves(nodes.both, job, "gpu_util") if most(curve) == 97}
+        return True if len(held) == 4 and held == given() else None
+
+    try:
+        until(measured, "its GPUs are not those of its pods")
+        nodes.both.kill_daemon()
+        nodes.both.up_again()
+        until(measured, "its GPUs are not known to the next daemon")
+    finally:
+        (nodes.both.work / "over").touch()
+        kubelets.api.delete(f"{PODS}/other")
+    assert nodes.both.wait(str(job))["state"] == "COMPLETED"
+    assert measured(), "a job that is over has lost its GPUs"
+
+
 def test_the_daemon_set_is_what_an_api_server_takes(kubernetes: Kubernetes, tmp_path: Path) -> None:
     """Every field is known to it, and the pod has no right that the file does not name."""
     folder = shutil.copytree(ROOT / "deploy" / "kubernetes" / "telemetry", tmp_path / "telemetry")
@@ -78,8 +126,9 @@ def test_the_daemon_set_is_what_an_api_server_takes(kubernetes: Kubernetes, tmp_
     assert container["securityContext"]["capabilities"] == {"add": ["SYS_PTRACE"], "drop": ["ALL"]}
     assert not pod.get("hostNetwork")
     assert not container["securityContext"].get("privileged")
-    assert [volume["name"] for volume in pod["volumes"] if "hostPath" in volume] == ["spool"]
+    assert [volume["name"] for volume in pod["volumes"] if "hostPath" in volume] == ["spool", "pod-resources"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     program, *words_of_it = container["args"]
     assert program == "node"
+    assert mounts["pod-resources"] == "/var/lib/kubelet/pod-resources"
     assert words_of_it == ["--pass", f"{mounts['pass']}/node.json", "--folder", mounts["spool"]]

@@ -25,14 +25,18 @@ class Nodes:
         self.both, self._env, self._words = both, env, words
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, *, speaks_for: str = "") -> None:
+    def start(self, name: str, *more: str, speaks_for: str = "", env: Mapping[str, str] | None = None) -> None:
+        """`more` words and variables of this one alone."""
         file = self.both.folder / f"{name}.json"
         if not file.exists():
             self.both.bireme("node", "token", speaks_for or name, "--out", str(file))
-        words = ("--pass", str(file), "--name", name, "--folder", str(self.folder(name)), *self._words)
+        words = ("--pass", str(file), "--name", name, "--folder", str(self.folder(name)), *self._words, *more)
         with open(self.log(name), "ab") as log:
             self.running[name] = subprocess.Popen(
-                [self.both.python, "-m", "bireme", "node", *words], stdin=subprocess.DEVNULL, stderr=log, env=self._env
+                [self.both.python, "-m", "bireme", "node", *words],
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                env={**self._env, **(env or {})},
             )
 
     def folder(self, name: str) -> Path:

@@ -43,6 +43,7 @@ LATE_IMPORTS = {
     "commands/sbatch.py": "help texts and logins: srun imports this module too",
     "daemon/__main__.py": "forking is cheap only while little is imported",
     "daemon/engines.py": "an engine's client library is an extra: only the engine that is chosen is imported",
+    "gather/clusters/kubelet.py": "h2 is an extra: only who asks a kubelet needs it, and it takes 5 MiB",
     "own_certificate.py": "cryptography is an extra: only who makes a certificate needs it",
     "sim/report/files.py": "matplotlib is an extra, and takes longer to import than small simulations take",
 }

@@ -23,6 +23,7 @@ from bireme.daemon.settings import SettingsError
 from bireme.daemon.telemetry.premises import NoAddressError, Premises
 from bireme.daemon.telemetry.tokens import TokenError
 from bireme.gather import dialling
+from bireme.gather.clusters.kubelet import Kubelet
 from bireme.gather.clusters.owners import ClusterOwners
 from bireme.gather.gatherer import Gatherer
 from bireme.gather.gpus.telling import gpus_of
@@ -31,6 +32,7 @@ from bireme.rationed_log import RationedHandler
 
 _FOLDER = "/var/lib/bireme-node"
 _PASS = "/etc/bireme/node.json"
+_POD_RESOURCES = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 
 def main(argv: list[str]) -> int:
@@ -54,6 +56,10 @@ def _gather(argv: list[str]) -> int:
     parser.add_argument(
         "--shares-machine", action="store_true", help="several slurmd run on this machine: --name says which one's"
     )
+    parser.add_argument(
+        "--pod-resources", default=_POD_RESOURCES, metavar="SOCKET",
+        help=f"on Kubernetes: where the kubelet says which pods have which GPUs ({_POD_RESOURCES})",
+    )  # fmt: skip
     given = parser.parse_args(argv)
     name = given.name or os.environ.get("NODE_NAME") or socket.gethostname().partition(".")[0]
     try:
@@ -68,7 +74,8 @@ def _gather(argv: list[str]) -> int:
             f"{given.folder}: {error.strerror}; name a folder that can be written with --folder DIR"
         ) from error
     _log_to_standard_error()
-    owners, dial = ClusterOwners(name, shares_machine=given.shares_machine), dialling.remote(Path(given.file))
+    owners = ClusterOwners(name, shares_machine=given.shares_machine, kubelet=Kubelet(given.pod_resources))
+    dial = dialling.remote(Path(given.file))
     asyncio.run(live(gpus_of(name), Path(given.folder), lambda gpus, spool: Gatherer(name, owners, gpus, spool, dial)))
     return 0
 

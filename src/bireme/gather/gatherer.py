@@ -123,6 +123,7 @@ class Gatherer:
         frames, owner_of = self._tasks.frames(tasks)
         self.link.devices = self._gpus.devices()
         self.link.slurm_files = await self._owners.slurm_files()
+        self.link.held = await self._owners.held(self.link.devices)
         self.link.nodes = sorted({task.node for task in tasks} | {self._machine})
         return Round(
             no=self._spool.last + 1,

@@ -47,6 +47,7 @@ class Link:
         self.devices: list[m.Device] = []
         self.nodes: list[str] = []
         self.slurm_files: list[str] = []
+        self.held: list[m.HeldDevice] = []
         self._told_devices: m.Devices | None = None
         self._problem = ""
         """Why the daemon had no round of this one the last time; empty since it has kept one."""
@@ -120,7 +121,7 @@ class Link:
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         while True:
             self._new.clear()
-            devices = m.Devices(devices=list(self.devices), slurm_files=self.slurm_files)
+            devices = m.Devices(devices=list(self.devices), slurm_files=self.slurm_files, held=self.held)
             if devices != self._told_devices:
                 self._told_devices = devices
                 writer.write(m.encode(devices))

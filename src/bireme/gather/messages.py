@@ -47,6 +47,16 @@ class Device(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     profile: str = ""
 
 
+class HeldDevice(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """A GPU or an instance that a kubelet gave to a pod."""
+
+    uuid: str
+    holder: str
+    """`NAMESPACE/POD`; for what is behind the daemon's door `JOB.GENERATION`."""
+    shared: bool = False
+    """Others may have it too: the device plugin gives it out in parts."""
+
+
 class Frame(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """Figures of several subjects of one sort on one node: a column for each metric, a value in it for each subject."""
 
@@ -101,6 +111,8 @@ class Devices(Told, tag="devices", frozen=True):
     devices: list[Device]
     slurm_files: list[str] = []
     """Of a node of a Slurm cluster: the device files of its GPUs, in the order in which Slurm numbers them."""
+    held: list[HeldDevice] = []
+    """On a node of a Kubernetes cluster: those that pods have, as its kubelet says; told again when that changes."""
 
 
 class Round(Told, tag="round", frozen=True):

@@ -17,6 +17,7 @@ import msgspec
 
 from bireme.agent.messages.census import Census
 from bireme.agent.messages.protocol import socket_path
+from bireme.gather.messages import Device, HeldDevice
 
 _ANSWER_S = 2.0
 _LINE_BYTES = 64 * 1024 * 1024
@@ -46,6 +47,9 @@ class Owners(Protocol):
     async def slurm_files(self) -> list[str]:
         """On a node of Slurm's: the device files of its GPUs, in the order of Slurm's numbers."""
 
+    async def held(self, devices: Sequence[Device]) -> list[HeldDevice]:
+        """On a node of Kubernetes': which of these GPUs pods have."""
+
     @property
     def answer(self) -> bool:
         """Whether anybody answered the last time."""
@@ -63,6 +67,9 @@ class AgentOwners:
         return bool(self._open)
 
     async def slurm_files(self) -> list[str]:
+        return []
+
+    async def held(self, devices: Sequence[Device]) -> list[HeldDevice]:
         return []
 
     async def tasks(self) -> Sequence[OwnedTask]:

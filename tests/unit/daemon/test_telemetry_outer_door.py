@@ -557,3 +557,54 @@ def test_addresses() -> None:
     for wrong in ("a", ":1", "a:", "a:x", "a:99999"):
         with pytest.raises(ValueError, match="HOST:PORT"):
             host_and_port(wrong)
+
+
+def gpu_of(site: Site, *holders: str) -> m.Devices:
+    """Its only GPU, which these pods have."""
+    held = [m.HeldDevice(uuid="GPU-1", holder=holder) for holder in holders]
+    return m.Devices(devices=[m.Device(uuid="GPU-1", node=site.node, index=0)], held=held)
+
+
+def test_a_gpu_that_a_kubelet_gave_to_a_pod_is_the_jobs(site: Site) -> None:
+    job = site.cluster.world.submit("train", gpus=1)
+    site.cluster.world.settle()
+    site.numbered = False
+
+    async def story() -> None:
+        async with site.open():
+            peer = await site.greeted()
+            peer.say(gpu_of(site, "team/late"))
+            await site.looked("team/late")
+            site.pods["team/late"] = (job, 1, site.node)
+            peer.say(site.a_round(1))
+            await kept_up_to(peer, 1)
+            peer.say(gpu_of(site, "team/others"))
+            peer.say(site.a_round(2))
+            await kept_up_to(peer, 2)
+
+    asyncio.run(story())
+    (held,) = site.disk.held.values()
+    assert (held.job_id, held.generation, held.node, held.uuid, held.shared) == (job, 1, site.node, "GPU-1", False)
+    assert held.end is not None, "another pod has it now"
+
+
+def test_a_pod_is_believed_by_no_name_but_its_own(site: Site) -> None:
+    """A job's pod of another node, and a namespace whose name looks like the beginning of a pod's."""
+    job = site.cluster.world.submit("train", gpus=1)
+    site.cluster.world.settle()
+    site.pods = {"team/away": (job, 1, "elsewhere"), "team/mine": (job, 1, site.node)}
+
+    async def story() -> None:
+        async with site.open():
+            peer = await site.greeted()
+            peer.say(gpu_of(site, "team/away", "pod-team/mine"))
+            peer.say(site.a_round(1))
+            await kept_up_to(peer, 1)
+
+    asyncio.run(story())
+    assert site.disk.held == {}
+
+
+@pytest.mark.parametrize("holder", ["", "team", "7.1", "team/Train", "team/a/b", "team/x\n", f"team/{'x' * 254}"])
+def test_who_calls_something_else_a_pod_is_cut_off(site: Site, holder: str) -> None:
+    assert "no pod" in cut_off_after(site, gpu_of(site, holder))

@@ -146,12 +146,13 @@ def test_the_priority_class_is_that_of_the_qos(qos: str, name: str) -> None:
     assert rules.priority_class_of(job_of(qos=qos).spec) == name
 
 
-def test_a_node_knows_a_pod_by_its_uid_or_the_container_of_the_job() -> None:
-    made = {"metadata": {"uid": "u1"}, "spec": {"containers": [{"name": "job"}, {"name": "sidecar"}]}}
-    assert ids_of(made) == ("u1",)
+def test_a_node_knows_a_pod_by_its_uid_its_name_or_the_container_of_the_job() -> None:
+    named = {"uid": "u1", "namespace": "team", "name": "c-7-1-0"}
+    made = {"metadata": named, "spec": {"containers": [{"name": "job"}, {"name": "sidecar"}]}}
+    assert ids_of(made) == ("u1", "team/c-7-1-0")
     statuses = [
         {"name": "sidecar", "containerID": "containerd://s1"},
         {"name": "job", "containerID": "containerd://c1"},
     ]
-    assert ids_of({**made, "status": {"containerStatuses": statuses}}) == ("u1", "c1")
-    assert ids_of({**made, "status": {"containerStatuses": [{"name": "job"}]}}) == ("u1",)
+    assert ids_of({**made, "status": {"containerStatuses": statuses}}) == ("u1", "team/c-7-1-0", "c1")
+    assert ids_of({**made, "status": {"containerStatuses": [{"name": "job"}]}}) == ("u1", "team/c-7-1-0")

@@ -2,8 +2,8 @@
 
 An allocation names GPUs by their number on a node, a driver by UUID. Which is which is known where the configuration
 has the UUID (the machine was looked at), or the device's file, whose number the driver tells too; on a Slurm cluster
-slurmd says on the node which file has which number. Where none of it is known (a GPU that is only counted), nothing is
-attributed.
+slurmd says on the node which file has which number. On Kubernetes the kubelet chooses, and says itself which pod has
+which UUID: that goes before all numbers. Where none of it is known (a GPU that is only counted), nothing is attributed.
 Invariant: a GPU that a job has in part is `shared`: its curves are not the job's, only the use by its own tasks is.
 """
 
@@ -20,6 +20,15 @@ _DEVICE_FILE = re.compile(r"/dev/(?:nvidia|dri/renderD)(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
+class CardHolder:
+    """A start of a job to which a kubelet gave a card: `shared` if others may have it too."""
+
+    job_id: int
+    generation: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """A GPU or a MIG instance as its driver names it, on its node."""
 
@@ -29,6 +38,8 @@ class Card:
     """Of its device file; None of an instance, which has that of its GPU."""
     number: int | None = None
     """Slurm's, where slurmd says it; None: that is not known."""
+    holders: tuple[CardHolder, ...] = ()
+    """Whose it is, where a kubelet says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +67,12 @@ def held_gpus(
     cards = tuple(cards)
     known = {(card.node, card.minor): card.uuid for card in cards if card.minor is not None}
     numbered = {(card.node, card.number): card.uuid for card in cards if card.number is not None}
+    given = _given(allocation, cards)
     held: list[HeldGpu] = []
     for share in allocation.shares:
-        if share.gres and (node := config_of(share.node)) is not None:
+        if share.gres and share.node in given:
+            held += given[share.node]
+        elif share.gres and (node := config_of(share.node)) is not None:
             said = {number: uuid for (name, number), uuid in numbered.items() if name == node.name}
             held += _of_share(share, said | _uuids(node, known))
     return tuple(held)
@@ -76,6 +90,16 @@ def number_of(minor: int | None, files: Sequence[str]) -> int | None:
 def gpus_of(allocation: Allocation) -> int:
     """How many GPUs it has, whole or in parts, whether their UUIDs are known or not."""
     return sum(max(share.gres_count("gpu"), len(share.gpus_seen())) for share in allocation.shares)
+
+
+def _given(allocation: Allocation, cards: Iterable[Card]) -> dict[str, list[HeldGpu]]:
+    """By node: what kubelets gave to this start of the job."""
+    found: dict[str, list[HeldGpu]] = {}
+    for card in cards:
+        for holder in card.holders:
+            if (holder.job_id, holder.generation) == (allocation.job_id, allocation.generation):
+                found.setdefault(card.node, []).append(HeldGpu(card.node, card.uuid, holder.shared))
+    return found
 
 
 def _of_share(share: NodeShare, uuids: Mapping[int, str]) -> list[HeldGpu]:

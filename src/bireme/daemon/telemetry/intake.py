@@ -18,11 +18,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from bireme.core.telemetry.attribution import Card, CardHolder, number_of
 from bireme.core.telemetry.counters import Reading, growth
 from bireme.core.telemetry.curves import Column
 from bireme.core.telemetry.metrics import BY_NAME, TOTALS, Metric
 from bireme.core.telemetry.subjects import Subject
-from bireme.gather.messages import Device, Frame, Happening, ProtocolError, Round, Value
+from bireme.gather.messages import Device, Frame, Happening, HeldDevice, ProtocolError, Round, Value
 from bireme.ports import Sampled
 
 CLOCK_TOLERANCE_S = 2.0
@@ -71,6 +72,8 @@ class Gatherer:
     devices: dict[str, Device] = field(default_factory=dict)
     slurm_files: tuple[str, ...] = ()
     """Device files of its GPUs, by Slurm's numbers of them."""
+    held: tuple[HeldDevice, ...] = ()
+    """Its GPUs that jobs' pods have, each with `JOB.GENERATION`."""
     readings: dict[tuple[Subject, str], Reading] = field(default_factory=dict)
     """What counters said last."""
     totals: dict[Subject, tuple[float, float]] = field(default_factory=dict)
@@ -88,6 +91,29 @@ class Gatherer:
     def is_remote(self) -> bool:
         """It came in by the door for other machines, which puts the node's name before its id."""
         return "/" in self.id
+
+
+def cards_of(gatherer: Gatherer) -> list[Card]:
+    """All that it tells of, with who has them."""
+    holders: dict[str, list[CardHolder]] = {}
+    for held in gatherer.held:
+        holders.setdefault(held.uuid, []).append(holder_of(held))
+    return [
+        Card(
+            device.node,
+            device.uuid,
+            None if device.parent else device.minor,
+            None if device.parent else number_of(device.minor, gatherer.slurm_files),
+            tuple(holders.get(device.uuid, ())),
+        )
+        for device in gatherer.devices.values()
+    ]
+
+
+def holder_of(held: HeldDevice) -> CardHolder:
+    """Of what was named anew by the daemon's door."""
+    job_id, _, generation = held.holder.partition(".")
+    return CardHolder(int(job_id), int(generation), held.shared)
 
 
 def take(

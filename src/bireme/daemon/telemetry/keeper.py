@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 
 from bireme.core.model import events as e
 from bireme.core.state.state import State
-from bireme.core.telemetry.attribution import Card, CardSeen, number_of, uuids_of
+from bireme.core.telemetry.attribution import Card, CardSeen, uuids_of
 from bireme.core.telemetry.exported import GpuFigures, Measured, NodeFigures
 from bireme.core.telemetry.subjects import Subject
 from bireme.core.telemetry.waiting import Waited
@@ -82,6 +82,8 @@ class _Heard:
     cards: tuple[Card, ...] | None = None
     """All that are known, if they are others now."""
     seen: tuple[CardSeen, ...] = ()
+    of_jobs: frozenset[int] | None = None
+    """Only pods of these have other cards than before; None: the cards are others."""
     starts: frozenset[Name] | set[Name] = frozenset()
     """Of jobs, whose tasks it told of."""
     samples: Sequence[Sampled] = ()
@@ -188,7 +190,11 @@ class TelemetryKeeper:
         if heard.cards is not None:
             self._ownership.cards = heard.cards
             self._cards_seen = heard.seen
-            self._change(self._ownership.all_changes(self._cluster.state, now))
+            state = self._cluster.state
+            if heard.of_jobs is None:
+                self._change(self._ownership.all_changes(state, now))
+            else:
+                self._change(self._ownership.changes_of(state, heard.of_jobs, now))
 
     @asynccontextmanager
     async def patience_with(self, gatherer_id: str, body: bytes) -> AsyncIterator[None]:
@@ -264,9 +270,7 @@ class TelemetryKeeper:
 
     def _hear(self, gatherer: Gatherer, told: m.AnyTold, came: Came, now: float) -> _Heard:
         if isinstance(told, m.Devices):
-            gatherer.devices = {device.uuid: device for device in told.devices}
-            gatherer.slurm_files = tuple(told.slurm_files)
-            return _Heard(cards=self._cards(), seen=self._seen())
+            return self._hear_devices(gatherer, told)
         if isinstance(told, m.Round) and self.series is not None:
             samples, happenings = intake.take(gatherer, told, now, self.arrival(gatherer.id, told, came))
             if samples:
@@ -276,6 +280,15 @@ class TelemetryKeeper:
             self._happened.update((happening.node, happening.kind) for happening in happenings)
             return _Heard(starts=intake.starts_in(samples), samples=samples, happenings=happenings)
         return _Heard()
+
+    def _hear_devices(self, gatherer: Gatherer, told: m.Devices) -> _Heard:
+        before = gatherer.devices, gatherer.slurm_files
+        moved = {*gatherer.held} ^ {*told.held}
+        gatherer.devices = {device.uuid: device for device in told.devices}
+        gatherer.slurm_files, gatherer.held = tuple(told.slurm_files), tuple(told.held)
+        only_moved = before == (gatherer.devices, gatherer.slurm_files)
+        of_jobs = frozenset(intake.holder_of(each).job_id for each in moved) if only_moved else None
+        return _Heard(cards=self._cards(), seen=self._seen(), of_jobs=of_jobs)
 
     def _figures(self, now: float) -> tuple[list[GpuFigures], list[NodeFigures], dict[tuple[str, str], int]]:
         """Of what two gatherers tell (one took another's place) the newer counts: a sample stands once on a page."""
@@ -303,16 +316,7 @@ class TelemetryKeeper:
             raise
 
     def _cards(self) -> tuple[Card, ...]:
-        return tuple(
-            Card(
-                device.node,
-                device.uuid,
-                None if device.parent else device.minor,
-                None if device.parent else number_of(device.minor, gatherer.slurm_files),
-            )
-            for gatherer in self._gatherers.values()
-            for device in gatherer.devices.values()
-        )
+        return tuple(card for gatherer in self._gatherers.values() for card in intake.cards_of(gatherer))
 
     def _seen(self) -> tuple[CardSeen, ...]:
         models = {

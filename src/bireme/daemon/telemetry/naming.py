@@ -46,7 +46,8 @@ class Naming:
     def running(self, name: str, node: str, at: float) -> Start | None:
         """By the state. None: not that, or it is not known yet."""
         if not name.isdigit():
-            found = self._pods.start_of_pod(name.removeprefix("pod-")) if self._pods is not None else None
+            pod = name if "/" in name else name.removeprefix("pod-")  # a namespace may be called as it likes
+            found = self._pods.start_of_pod(pod) if self._pods is not None else None
             return Start(*found[:2]) if found is not None and found[2] == node else None
         job = self._state().jobs.get(int(name)) if self._queue is not None else None
         return _start_then(job, node, at) if job is not None else None

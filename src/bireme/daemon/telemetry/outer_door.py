@@ -198,15 +198,16 @@ class OuterDoor:
         """Raises ProtocolError."""
         told = vetted(await asyncio.to_thread(m.read_told, body), speaker.machine)
         if isinstance(told, m.Round):
-            told = renamed(told, await self._starts(speaker, told, came))
+            at = self._keeper.arrival(speaker.id, told, came) - (told.sent - told.at)
+            told = renamed(told, await self._starts(speaker, names_in(told), at))
+        elif isinstance(told, m.Devices):
+            told = renamed(told, await self._starts(speaker, names_in(told), self._keeper.now()))
         await self._keeper.hear(speaker.id, partial(_as_it_is, told), came)
 
-    async def _starts(self, speaker: _Speaker, told: m.Round, came: Came) -> dict[str, Start]:
-        """What the names in a round stand for. A name that is not known yet is waited for, once: from when the round
-        was made, or its node was let in. All that a node tells when it comes back waits together, not each by itself.
-        """
-        at = self._keeper.arrival(speaker.id, told, came) - (told.sent - told.at)
-        wanted = names_in(told)
+    async def _starts(self, speaker: _Speaker, wanted: set[str], at: float) -> dict[str, Start]:
+        """What the names in a message stand for. A name that is not known yet is waited for, once: from `at`, when the
+        message was made, or its node was let in. All that a node tells when it comes back waits together, not each by
+        itself."""
         found: dict[str, Start] = {}
         loop = asyncio.get_running_loop()
         since = max(speaker.came_at, loop.time() - (self._keeper.now() - at))

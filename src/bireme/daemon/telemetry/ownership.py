@@ -41,14 +41,15 @@ class Ownership:
 
     def all_changes(self, state: State, now: float) -> list[Holding]:
         """After a start of the daemon, or when other GPUs are known."""
-        return self._changes_of(state, {*self._open, *state.jobs}, now)
+        return self.changes_of(state, {*self._open, *state.jobs}, now)
 
     def changes_after(self, state: State, events: Sequence[e.Recorded], now: float) -> list[Holding]:
         """`state`: as it is after these events."""
         ids = {job_id for recorded in events if (job_id := getattr(recorded.event, "job_id", None)) is not None}
-        return self._changes_of(state, ids, now)
+        return self.changes_of(state, ids, now)
 
-    def _changes_of(self, state: State, job_ids: Collection[int], now: float) -> list[Holding]:
+    def changes_of(self, state: State, job_ids: Collection[int], now: float) -> list[Holding]:
+        """After a kubelet gave GPUs to pods of these jobs, or has them back."""
         changed: list[Holding] = []
         for job_id in job_ids:
             job = state.jobs.get(job_id)

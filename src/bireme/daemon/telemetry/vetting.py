@@ -23,6 +23,8 @@ _MOST_FRAMES, _MOST_FRAMES_HERE = 64, 4_096
 """In one round: of a node; of a machine that may have many virtual ones."""
 _MOST_SUBJECTS = 20_000
 _MOST_DEVICES = 512
+_MOST_HELD = 8 * _MOST_DEVICES
+"""GPUs that pods have, each counted once for every pod that has a part of it."""
 _MOST_HAPPENINGS = 1_000
 _MOST_NAME = 128
 _MOST_NUMBER = 2**31
@@ -32,6 +34,8 @@ _SHORTEST_S, _LONGEST_S = 0.1, 3_600.0
 _TASK = re.compile(
     r"(?P<name>[1-9]\d{0,9}|pod-[0-9a-f-]{32,64})\.0\.(?P<step>-?\d{1,10})\.(?P<task>\d{1,7})(?P<gpu>@[\w./:-]{1,128})?"
 )
+
+_POD = re.compile(r"[a-z0-9-]{1,63}/[a-z0-9.-]{1,253}")
 
 
 class Start(NamedTuple):
@@ -55,6 +59,8 @@ def bounded(told: AnyTold) -> AnyTold:
     """A message of this machine's own gatherer, which may speak of several nodes: nothing in it is larger than what a
     node of another machine may say. Raises ProtocolError."""
     if isinstance(told, Devices):
+        if told.held:
+            raise ProtocolError("GPUs of pods, on a machine that has none")
         return _bounded_devices(told)
     if isinstance(told, Round):
         _check_round(told, _MOST_FRAMES_HERE)
@@ -69,15 +75,24 @@ def check_name(*texts: str) -> None:
     _short(*texts)
 
 
-def names_in(told: Round) -> set[str]:
+def names_in(told: Round | Devices) -> set[str]:
     """The jobs and pods that it speaks of, as its cluster names them. Raises ProtocolError."""
+    if isinstance(told, Devices):
+        return {each.holder for each in told.held}
     ids = [each for frame in told.frames if frame.about in ("task", "use") for each in frame.ids]
     ids += [happening.task for happening in told.happenings if happening.task]
     return {_parts(each)["name"] for each in ids}
 
 
-def renamed(told: Round, starts: Mapping[str, Start]) -> Round:
+def renamed(told: Round | Devices, starts: Mapping[str, Start]) -> Round | Devices:
     """With the daemon's names of jobs; what is of no job is not in it. `starts`: what `names_in` found are these."""
+    if isinstance(told, Devices):
+        held = [
+            msgspec.structs.replace(each, holder=f"{start.job_id}.{start.generation}")
+            for each in told.held
+            if (start := starts.get(each.holder)) is not None
+        ]
+        return msgspec.structs.replace(told, held=held)
     frames = [kept for frame in told.frames if (kept := _renamed_frame(frame, starts)).ids]
     happenings = [_renamed_happening(each, starts) for each in told.happenings]
     return msgspec.structs.replace(told, frames=frames, happenings=happenings)
@@ -86,6 +101,8 @@ def renamed(told: Round, starts: Mapping[str, Start]) -> Round:
 def _vetted_devices(told: Devices, machine: str) -> Devices:
     for device in told.devices:
         _own(device.node, machine)
+    if len(told.held) > _MOST_HELD or not all(_POD.fullmatch(each.holder) for each in told.held):
+        raise ProtocolError("GPUs of more pods than a node has, or of what is no pod")
     return _bounded_devices(told)
 
 

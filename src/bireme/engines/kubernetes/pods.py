@@ -440,13 +440,13 @@ def binding(pod_object: Mapping[str, Any], node: str) -> Object:
 
 
 def ids_of(pod_object: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a node may know a pod by: its UID, and the id of the container in which the job runs, once it runs."""
+    """What a node may know a pod by: its UID, `NAMESPACE/NAME`, and once it runs the id of the job's container."""
+    metadata = pod_object["metadata"]
     job_container = (pod_object.get("spec") or {}).get("containers", [{}])[0].get("name")
     statuses = (pod_object.get("status") or {}).get("containerStatuses") or ()
     written = (str(each.get("containerID") or "") for each in statuses if each.get("name") == job_container)
-    return tuple(
-        filter(None, (str(pod_object["metadata"].get("uid") or ""), *(id.rpartition("/")[2] for id in written)))
-    )
+    named = f"{metadata['namespace']}/{metadata['name']}"
+    return tuple(filter(None, (str(metadata.get("uid") or ""), named, *(id.rpartition("/")[2] for id in written))))
 
 
 # --- what became of a pod -----------------------------------------------------------------------------------

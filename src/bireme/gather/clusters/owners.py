@@ -21,7 +21,9 @@ from bireme.core.model.steps import EXTERN_STEP
 from bireme.gather import processes
 from bireme.gather.clusters.cgroups import OfPod, OfSlurm, owner_in
 from bireme.gather.clusters.gres import gpu_files
+from bireme.gather.clusters.kubelet import Kubelet
 from bireme.gather.clusters.listpids import Listed, read_listpids
+from bireme.gather.messages import Device, HeldDevice
 from bireme.gather.owners import OwnedTask
 
 log = logging.getLogger("bireme.gather")
@@ -38,12 +40,22 @@ Named = tuple[str, int, int]
 
 
 class ClusterOwners:
-    """Tasks of the node `node`. `shares_machine`: other slurmd run here too, so that Slurm is asked for this one's."""
+    """Tasks of the node `node`. `shares_machine`: other slurmd run here too, so that Slurm is asked for this one's.
+    `kubelet`: who says which pods have which GPUs, where the node is one of Kubernetes'."""
 
-    def __init__(self, node: str, *, shares_machine: bool = False, proc: str = "/proc", scontrol: str = "") -> None:
+    def __init__(
+        self,
+        node: str,
+        *,
+        shares_machine: bool = False,
+        proc: str = "/proc",
+        scontrol: str = "",
+        kubelet: Kubelet | None = None,
+    ) -> None:
         self._node, self._shares, self._proc = node, shares_machine, proc
         self._scontrol = scontrol or shutil.which("scontrol") or ""
         self._slurmd = shutil.which("slurmd") or shutil.which("slurmd", path="/usr/sbin:/usr/local/sbin") or ""
+        self._kubelet = kubelet
         self._files: list[str] = []
         self._files_at = -_FILES_S
         self._complained = ""
@@ -101,6 +113,9 @@ class ClusterOwners:
             self._files_at = time.monotonic()
             self._files = gpu_files(await self._ask(self._slurmd, "-G", *(("-N", self._node) if self._shares else ())))
         return self._files
+
+    async def held(self, devices: Sequence[Device]) -> list[HeldDevice]:
+        return await self._kubelet.held(devices) if self._kubelet is not None else []
 
     async def _ask(self, program: str, *words: str) -> str:
         """What a command of Slurm's prints; nothing, with a line in the log, where it does not answer."""

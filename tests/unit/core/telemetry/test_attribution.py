@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bireme.core.model.cluster import NodeConfig
 from bireme.core.model.resources import Allocation, Device, GresPool, GresShare, NodeShare
-from bireme.core.telemetry.attribution import Card, HeldGpu, held_gpus
+from bireme.core.telemetry.attribution import Card, CardHolder, HeldGpu, held_gpus
 
 
 def node(*devices: Device) -> NodeConfig:
@@ -49,3 +49,18 @@ def test_instances_have_no_file_number_of_their_own() -> None:
     config = node(Device(0, file="/dev/nvidia0", uuid="MIG-x"), Device(1, file="/dev/nvidia0", uuid="MIG-y"))
     cards = (Card("n1", "GPU-a", 0), Card("n1", "MIG-x", None), Card("n1", "MIG-y", None))
     assert held(config, gpus(1), cards=cards) == (HeldGpu("n1", "MIG-y", False),)
+
+
+def test_what_a_kubelet_gave_to_this_start_goes_before_numbers() -> None:
+    config = node(Device(0, uuid="GPU-a"), Device(1, uuid="GPU-b"))
+    mine, shared, before, others = (
+        CardHolder(7, 1, False), CardHolder(7, 1, True), CardHolder(7, 0, False), CardHolder(8, 1, False),
+    )  # fmt: skip
+    cards = (
+        Card("n1", "GPU-a", 0, holders=(before, others)),
+        Card("n1", "GPU-b", 1, holders=(mine,)),
+        Card("n1", "GPU-c", 2, holders=(others, shared)),
+        Card("n2", "GPU-d", 0, holders=(mine,)),
+    )
+    assert held(config, gpus(0), cards=cards) == (HeldGpu("n1", "GPU-b", False), HeldGpu("n1", "GPU-c", True))
+    assert held(config, gpus(0), cards=cards[:1]) == (HeldGpu("n1", "GPU-a", False),), "no kubelet says whose it is"
