@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -74,6 +75,11 @@ def test_a_task_runs_in_its_image_under_its_user(site: Site) -> None:
     made = site.work / "made"
     site.srun(f"--container-mounts={site.work}:/there", "sh", "-c", "touch /there/made")
     assert made.stat().st_uid == site.uid, "root by name alone"
+    for folder in ("etc/apt", "etc/apt/apt.conf.d"):
+        (site.image / folder).mkdir()
+        os.chown(site.image / folder, site.image.stat().st_uid, site.image.stat().st_gid)
+    told = site.srun("cat", "/etc/apt/apt.conf.d/99bireme").stdout
+    assert told == 'APT::Sandbox::User "root";\n', "apt can become nobody else here, and looks whether it did"
 
 
 def test_the_machine_is_seen_where_programs_need_it(site: Site) -> None:
@@ -252,13 +258,37 @@ def test_what_a_container_holds_is_saved_and_runs_again(site: Site) -> None:
         site.run("srun", f"--container-image={saved}", "sh", "-c", "cat /note; ls /etc/made-by", check=False).stdout
         == "new\n"
     )
-    bundle = site.work / "bundle"
-    bundle.mkdir()
-    (bundle / "rootfs").symlink_to(site.image)
-    assert site.run("srun", "--container=bundle", "cat", "/etc/made-by").stdout == "the test\n", "Slurm's own option"
     refused = site.srun("--container-save=/nowhere/x.sqsh", "echo", "ran", check=False)
     assert (refused.returncode, refused.stdout) == (1, ""), "before anything runs, not after hours of work"
     assert "error: pyxis: /nowhere/x.sqsh cannot be written" in refused.stderr
+
+
+def test_a_bundle_says_how_its_root_is_run(site: Site) -> None:
+    """Slurm's own `--container`, with the config.json that `runc spec` writes, and without one."""
+    bundle = site.work / "bundle"
+    bundle.mkdir()
+    (bundle / "rootfs").symlink_to(site.image)
+    assert site.run("srun", "--container=bundle", "cat", "/etc/made-by").stdout == "the test\n"
+    (bundle / "data").mkdir()
+    (bundle / "data/file").write_text("of the bundle\n")
+    (bundle / "image").symlink_to(site.image)
+    config = {
+        "ociVersion": "1.0.2",
+        "root": {"path": "image", "readonly": True},
+        "process": {"args": ["no"], "env": ["SAID=by the bundle", "PATH=/bin"], "cwd": "/etc", "user": {"uid": 7}},
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/tmp/data", "type": "bind", "source": "data", "options": ["rbind", "ro"]},
+        ],
+    }
+    (bundle / "config.json").write_text(json.dumps(config))
+    looks = "pwd; echo $SAID; cat made-by /tmp/data/file; touch /tmp/data/x /x; id -u"
+    said = site.run("srun", "--container=bundle", "sh", "-c", looks)
+    assert said.stdout.splitlines() == ["/etc", "by the bundle", "the test", "of the bundle", "0"], said.stderr
+    assert said.stderr.count("Read-only file system") == 2
+    (bundle / "config.json").write_text("{")
+    refused = site.run("srun", "--container=bundle", "true", check=False)
+    assert "bundle/config.json cannot be read: " in refused.stderr
 
 
 def test_what_cannot_be_saved_fails_its_step_and_its_script(site: Site) -> None:

@@ -27,6 +27,7 @@ from bireme.images.refusing import in_words
 from bireme.images.registry.client import RegistryClient
 from bireme.images.registry.wire import UnreachableError
 from bireme.images.sources.archive import opened_archive
+from bireme.images.sources.bundle import bundled_folder
 from bireme.images.sources.folder import plain_folder
 from bireme.images.sources.kinds import Kind, identity_of, kind_of
 from bireme.images.sources.layout import folder_layout
@@ -54,6 +55,8 @@ def fetch(wanted: Wanted, tell: Tell) -> Done:
     kind = kind_of(path)
     if kind is Kind.FOLDER:
         return _lasting(Done(plain_folder(path)), time.time())
+    if kind is Kind.BUNDLE:
+        return Done(bundled_folder(path))
     fetching = _Fetching(policy, tell, path)
     try:
         return fetching.from_layout(path) if kind is Kind.LAYOUT else fetching.from_file(path, kind)

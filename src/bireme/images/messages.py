@@ -60,6 +60,14 @@ class Progress(msgspec.Struct, frozen=True, tag="progress", omit_defaults=True):
     """Bytes; 0: nobody knows yet."""
 
 
+class ImageMount(msgspec.Struct, frozen=True, array_like=True):
+    """What an image itself wants to have mounted: a folder or file of the machine, or `tmpfs`."""
+
+    source: str
+    target: str
+    flags: tuple[str, ...] = ()
+
+
 class Image(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """An image that can be run: a folder that is to be a root, and what its maker says of how to run it."""
 
@@ -70,6 +78,9 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     workdir: str = ""
+    sealed: bool = False
+    """It says that nothing may be written to it."""
+    mounts: tuple[ImageMount, ...] = ()
     user: str = ""
     architecture: str = ""
     digest: str = ""

@@ -66,6 +66,7 @@ _DEVICE_LINKS = {
 }
 _COPIED = ("/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/localtime")
 """As this node has them: names must resolve inside as they do outside."""
+_APT = "/etc/apt/apt.conf.d"
 _PLAIN = Attribute(0)
 _SYSTEM = {"/proc": Attribute.NO_SETUID, "/sys": Attribute.READ_ONLY | Attribute.NO_SETUID, "/tmp": _PLAIN}
 _READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
@@ -160,6 +161,8 @@ def _build(blueprint: Blueprint, fds: list[int]) -> Built:
     _make_way(root)
     _mount_memory(root, "/dev", "mode=0755")
     _put_files(root, user)
+    if blueprint.remap_root:
+        _let_apt_be_root(root)
     _put_system(root, system)
     for taken, path in guarded:
         _put(root, taken, path, Attribute.READ_ONLY)
@@ -302,6 +305,13 @@ def _put_files(root: int, user: _User) -> None:
     for path, line in (("/etc/passwd", user.passwd), ("/etc/group", user.group)):
         with suppress(OSError):
             write_file(root, path, _first(line, read_file(root, path)))
+
+
+def _let_apt_be_root(root: int) -> None:
+    """apt fetches as another user and looks whether it has become one, which nobody can who is root by name alone."""
+    if is_there(root, _APT):
+        with suppress(OSError):
+            write_file(root, f"{_APT}/99bireme", b'APT::Sandbox::User "root";\n')
 
 
 def _first(line: str, before: bytes) -> bytes:

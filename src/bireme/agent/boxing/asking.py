@@ -20,7 +20,7 @@ from glob import glob
 import msgspec
 from msgspec.structs import replace
 
-from bireme.agent.boxes.blueprint import Blueprint, Entrance, NotBuilt, Outcome, Part
+from bireme.agent.boxes.blueprint import Blueprint, Entrance, Mount, NotBuilt, Outcome, Part
 from bireme.agent.boxes.building import ROOTS_HOME
 from bireme.agent.boxes.commands import BIN
 from bireme.agent.boxes.environment import boxed_environment
@@ -316,12 +316,12 @@ class _Making:
             parts.append(Part(env["TMPDIR"], env["TMPDIR"]))
         return Blueprint(
             root=image.root,
-            writable=order.writable,
+            writable=order.writable and not image.sealed,
             remap_root=order.remap_root,
             workdir=order.workdir or image.workdir,
             workdir_asked=bool(order.workdir),
             mount_home=order.mount_home,
-            mounts=order.mounts,
+            mounts=(*(Mount(each.source, each.target, each.flags) for each in image.mounts), *order.mounts),
             commands_of=home,
             parts=tuple(parts),
             devices=(*devices, *others),

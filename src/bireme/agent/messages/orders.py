@@ -48,7 +48,7 @@ class Box(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The image that a script or a step runs in, and how: what the options of containers say, complete."""
 
     image: str = ""
-    """As the user wrote it; of an OCI bundle the folder of its files."""
+    """As the user wrote it; of an OCI bundle its folder."""
     name: str = ""
     """Under which the steps of the job share it."""
     name_flag: str = "auto"

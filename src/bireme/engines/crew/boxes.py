@@ -35,7 +35,7 @@ def box_of(spec: JobSpec | StepSpec, work_dir: str, defaults: ContainerDefaults 
         return None
     name = containers.name(spec.container_name) if spec.container_name else containers.Name("", "")
     return Box(
-        image=spec.container_image or _root_of(spec.container_bundle, work_dir),
+        image=spec.container_image or (spec.container_bundle and _absolute(spec.container_bundle, work_dir)),
         name=name.name,
         name_flag=name.flag,
         mounts=tuple(_mounts(spec.container_mounts, work_dir)),
@@ -47,11 +47,6 @@ def box_of(spec: JobSpec | StepSpec, work_dir: str, defaults: ContainerDefaults 
         writable=_said(spec.container_writable, defaults.writable),
         kept=containers.variables(spec.container_env),
     )
-
-
-def _root_of(bundle: str, work_dir: str) -> str:
-    """The folder of an OCI bundle's files, where runtimes look for it; empty without a bundle."""
-    return posixpath.join(_absolute(bundle, work_dir), "rootfs") if bundle else ""
 
 
 def _said(value: bool | None, default: bool) -> bool:

@@ -11,12 +11,14 @@ import stat
 from enum import Enum
 
 from bireme.images.refusing import RefusedError
+from bireme.images.sources.bundle import is_bundle
 
 _SIF_AT, _TAR_AT = 32, 257
 
 
 class Kind(Enum):
     FOLDER = "a folder that is a root"
+    BUNDLE = "an OCI bundle"
     LAYOUT = "an OCI layout"
     ARCHIVE = "a tar of docker save, or of an OCI layout"
     SQUASHFS = "a squashfs file"
@@ -54,7 +56,9 @@ def _kind_of_folder(path: str) -> Kind:
     inside = set(os.listdir(path))
     if {"oci-layout", "index.json"} <= inside:
         return Kind.LAYOUT
-    if not inside & {"bin", "usr", "sbin", "lib", "etc", "rootfs"}:
+    if not inside & {"bin", "usr", "sbin", "lib", "etc"}:
+        if is_bundle(inside):
+            return Kind.BUNDLE
         raise RefusedError(f"{path} is no image: a folder must be a root (bin, usr, etc ...) or an OCI layout")
     return Kind.FOLDER
 
