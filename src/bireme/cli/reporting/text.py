@@ -116,6 +116,13 @@ def starts_lines(job: Told, stamp: Stamp) -> Iterator[str]:
     yield "; ".join(parts)
 
 
+def _unmeasured(missing_s: float, held_s: float) -> str:
+    """In hours, where these are figures at all."""
+    if held_s < 3600.0:
+        return f"{clock(missing_s)} of {clock(held_s)} of GPU time were not measured"
+    return f"{hours(missing_s)} of {hours(held_s)} GPU-hours were not measured"
+
+
 def rows_of(job: Told, stamp: Stamp) -> list[str]:
     """The table of one job, without its GPUs."""
     return [f"  {name:<12}{value}" for name, value in figures_of(job, stamp)]
@@ -131,8 +138,8 @@ def figures_of(job: Told, stamp: Stamp) -> Iterator[tuple[str, str]]:
         of = f"{used['gpus_measured']} (of {had['gpus']}; the others were not measured)" if some else had["gpus"]
         said = f"{percent(used['gpu_use'])} of {of}{unused}" if used["gpu_use"] is not None else f"{of}, {MISSING}"
         yield "GPU" if had["gpus"] == 1 else "GPUs", said
-        if used["gpu_measured_s"] and used["gpu_unmeasured_s"] > 0.01 * used["gpu_held_s"]:
-            yield "", f"{hours(used['gpu_unmeasured_s'])} of {hours(used['gpu_held_s'])} GPU-hours were not measured"
+        if used["gpu_measured_s"] and used["gpu_unmeasured_s"] > max(1.0, 0.01 * used["gpu_held_s"]):
+            yield "", _unmeasured(used["gpu_unmeasured_s"], used["gpu_held_s"])
         yield "tensor", percent(used["tensor"])
         yield "energy", f"{energy(used['energy_j'])}{_energy_of(used, had)}"
     yield "CPU", _cpu(job)

@@ -121,17 +121,22 @@ def less_memory(had: Had, digest: Digest | None, used: Efficiency) -> Advice | N
     enough = max(256.0, ceil(peak * ROOM / 256.0) * 256.0)
     if enough > HALF * asked or asked - enough < _MIB_WORTH:
         return None
-    text = f"{_gib(asked)} of memory on each node, at most {_gib(peak)} in use: --mem={int(enough)}M would do"
+    text = f"{_shown(asked)} of memory on each node, at most {_shown(peak)} in use: --mem={int(enough)}M would do"
     return Advice("less_memory", text, {"asked_mib": asked, "peak_mib": peak, "enough_mib": enough})
 
 
 def fewer_cpus(had: Had, digest: Digest | None, used: Efficiency) -> Advice | None:
-    """Only where the most that were busy at one time is known: a mean says nothing of what it needs at times."""
-    cpus = digest.cpus if digest is not None else None
-    if cpus is None or had.cpus < 2 or cpus.peak > HALF * had.cpus:
+    """Only where the most that were busy at one time is known: a mean says nothing of what it needs at times. Each
+    task has one, and each node."""
+    if digest is None or digest.cpus is None or digest.cpus.peak > HALF * had.cpus:
         return None
-    text = f"{had.cpus} CPUs, {cpus.mean:.1f} busy on average and never more than {cpus.peak:.1f}"
-    return Advice("fewer_cpus", text, {"cpus": had.cpus, "mean": cpus.mean, "peak": cpus.peak})
+    mean, peak = digest.cpus.mean, digest.cpus.peak
+    tasks = max((spread.tasks for step in digest.steps for spread in step.figures.values()), default=0)
+    enough = max(ceil(peak * ROOM), tasks, had.nodes, 1)
+    if enough >= had.cpus:
+        return None
+    text = f"{had.cpus} CPUs, {mean:.1f} busy on average and never more than {peak:.1f}: {enough} would do"
+    return Advice("fewer_cpus", text, {"cpus": had.cpus, "mean": mean, "peak": peak, "enough": enough})
 
 
 def shorter_limit(had: Had, alike_s: Sequence[float] = ()) -> Advice | None:
@@ -156,8 +161,8 @@ def enough_s(longest_s: float) -> int:
     return int(ceil(wanted / step) * step)
 
 
-def _gib(mib: float) -> str:
-    return f"{mib / 1024:.1f} GiB"
+def _shown(mib: float) -> str:
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
 
 
 _RULES: tuple[Callable[[Had, Digest | None, Efficiency], Advice | None], ...] = (

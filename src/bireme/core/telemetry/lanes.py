@@ -119,7 +119,8 @@ def _is_script(task: str) -> bool:
 def _lane(sort: _Sort, curves: Sequence[Curve], names: Mapping[str, str]) -> Lane:
     metric = BY_NAME[sort.metric]
     if sort.summed:
-        lines = [_line(f"all {len(curves)} tasks" if len(curves) > 1 else "its task", *_sum(curves))]
+        tasks = len({curve.subject.id.partition("@")[0] for curve in curves})
+        lines = [_line(f"all {tasks} tasks" if tasks > 1 else "its task", *_sum(curves))]
     else:
         gpus = _by_gpu(curves)
         if len(gpus) > MOST_LINES:

@@ -99,12 +99,16 @@ def test_advice_on_kernels_that_wait() -> None:
 def test_advice_on_memory() -> None:
     made = kinds(digest(node_memory_peak_mib=6000.0))
     assert made["less_memory"] == "64.0 GiB of memory on each node, at most 5.9 GiB in use: --mem=7424M would do"
+    assert "at most 36 MiB in use: --mem=256M" in kinds(digest(node_memory_peak_mib=36.0))["less_memory"]
     assert "less_memory" not in kinds(digest(node_memory_peak_mib=40_000.0))
     assert "less_memory" not in kinds(digest()), "accounting's sum of peaks is no measure of it"
 
 
 def test_advice_on_cpus() -> None:
-    assert kinds(digest(cpus=Level(1.0, 2.5)))["fewer_cpus"] == "8 CPUs, 1.0 busy on average and never more than 2.5"
+    text = "8 CPUs, 1.0 busy on average and never more than 2.5: 3 would do"
+    assert kinds(digest(cpus=Level(1.0, 2.5)))["fewer_cpus"] == text
+    each_has_one = StepDigest(0, {"cpu_s": Spread(1.0, "n1", 0, 2.0, "n1", 7, 12.0, 8)})
+    assert "fewer_cpus" not in kinds(digest(cpus=Level(1.0, 2.5), steps=(each_has_one,)))
     assert "fewer_cpus" not in kinds(digest(cpus=Level(1.0, 7.0)))
 
 

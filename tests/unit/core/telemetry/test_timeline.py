@@ -169,8 +169,12 @@ def test_tasks_are_added_up_and_what_was_not_measured_stays_so() -> None:
         curve("task", "1.1.0.1", "memory", 7.0, 3.0, np.nan),
     ]
     (lane,) = lanes_of(curves, {})
+    assert lane.lines[0].name == "all 2 tasks"
     assert lane.lines[0].mean[:2].tolist() == [12.0, 3.0]
     assert np.isnan(lane.lines[0].mean[2])
+    uses = [curve("use", f"1.1.0.{task}@GPU-{gpu}", "use_gpu_memory", 5.0) for task in (0, 1) for gpu in (0, 1)]
+    (lane,) = lanes_of(uses, {})
+    assert lane.lines[0].name == "all 2 tasks", "on two GPUs each"
 
 
 def test_only_a_script_has_positions_in_its_output() -> None:
