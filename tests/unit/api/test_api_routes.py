@@ -488,14 +488,9 @@ def test_a_lease_that_ends_gives_the_allocation_back(api: Running) -> None:
     assert api.cluster.state.jobs[job_id].phase.outcome.status.signal == 9  # type: ignore[union-attr]
 
 
-def test_the_document_describes_every_route(api: Running) -> None:
+def test_the_document_is_served(api: Running) -> None:
+    """What it says of each route is read in tests/tidy."""
     document = api.transport.get("/v1/openapi.json")
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            assert operation["summary"], (method, path)
-            assert operation["description"], (method, path)
-            for parameter in operation.get("parameters", []):
-                assert parameter["description"], (method, path, parameter)
     assert "/v1/jobs/{job}/wait" in document["paths"]
     assert "Error" in document["components"]["responses"]
 

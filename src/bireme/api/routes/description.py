@@ -16,7 +16,7 @@ or from a session's token (`Authorization: Bearer`).
 
 Times are seconds since the epoch, sizes MiB, resources whole numbers. Errors carry Slurm's message, name and number."""
 
-_IN_PATH = {
+IN_PATH = {
     "command": "One of Slurm's commands: `squeue`.",
     "job": "A job as people write it: `42`, an array task `42_7`, or a component of a heterogeneous job `42+1`.",
     "namespace": "A namespace of the Kubernetes cluster.",
@@ -90,7 +90,7 @@ def _operation(route: Route, tag: str) -> dict[str, Any]:
 def _in_path(route: Route) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": _IN_PATH[name]}
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": IN_PATH[name]}
         for name in names
     ]
 
