@@ -277,6 +277,13 @@ class MarksNodes(Protocol):
         where the cluster cannot be reached: it is said again."""
 
 
+class AwaitsImages(Protocol):
+    """An engine whose nodes fetch images themselves."""
+
+    async def awaited_images(self, job_id: int) -> Mapping[str, tuple[str, ...]]:
+        """By node: the images that the script and steps of a job wait for, and how far they are."""
+
+
 class RefusesContainers(Protocol):
     """An engine that cannot give a job every container that can be asked for."""
 
@@ -302,6 +309,7 @@ class Capabilities:
     guests: TakesGuests | None = None
     pods: KnowsPods | None = None
     containers: RefusesContainers | None = None
+    images: AwaitsImages | None = None
     publisher: PublishesServices | None = None
     fencing: MarksNodes | None = None
     beside: AsksBeside | None = None

@@ -206,6 +206,7 @@ def test_at_a_terminal_a_pull_is_a_bar_that_is_gone_when_the_task_runs(site: Sit
         with subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside) as srun:
             os.close(inside)
             shown = read_until(terminal, "MiB")
+            why = site.cluster.run("bireme", "why", site.cluster.run("squeue", "-h", "-o", "%i").stdout.strip()).stdout
             seen.set()
             shown += read_until(terminal, None)
             assert srun.wait() == 0, shown
@@ -213,6 +214,7 @@ def test_at_a_terminal_a_pull_is_a_bar_that_is_gone_when_the_task_runs(site: Sit
         seen.set()
         site.proxy.spoil = lambda *_: False
         os.close(terminal)
+    assert re.search(rf"Waits for its image on n1: pulling {site.image}:drawn: [0-9]+% of ", " ".join(why.split())), why
     bars = re.findall(r"\r\x1b\[K([^\r]+)", shown)
     assert re.fullmatch(r"pulling \.\.\..*tools:drawn \[#*\.*\] [0-9.]+ [KM]?i?B of [0-9.]+ MiB", bars[0]), shown
     assert max(map(len, bars)) < 72

@@ -787,6 +787,9 @@ class JobRun:
     def has_unsampled_tasks(self) -> bool:
         return any(not task.was_sampled for _, tasks in self.tasks_by_step() for task in tasks)
 
+    def awaited(self) -> tuple[str, ...]:
+        return self._boxes.awaited()
+
     def live_usage(self) -> dict[str, Usage]:
         return {
             step_label(step): merge_usage(task.live_usage(self.node.name) for task in tasks)

@@ -77,7 +77,7 @@ from bireme.agent.steps import UNREADABLE, in_words
 from bireme.agent.system.loop import Loop
 from bireme.agent.system.processes import process_table
 from bireme.agent.system.reaper import become_subreaper
-from bireme.core.model.resources import NO_USAGE, ExitStatus, Usage
+from bireme.core.model.resources import NO_USAGE, ExitStatus
 
 log = logging.getLogger("bireme.agent")
 
@@ -531,11 +531,11 @@ class AgentServer:
 
     def _usage(self, order: TellUsage) -> None:
         run = self._jobs.get(order.job)
-        usage: dict[str, Usage] = {}
-        if run is not None:
-            run.sample(process_table())
-            usage = run.live_usage()
-        self._answer(Answer(order.id, usage))
+        if run is None:
+            self._answer(Answer(order.id))
+            return
+        run.sample(process_table())
+        self._answer(Answer(order.id, run.live_usage(), run.awaited()))
 
     def _acknowledge(self, order: Acknowledge) -> None:
         if order.job is not None and order.gen is not None:

@@ -340,6 +340,8 @@ class _Page:
             yield "Network", f"{over} ({compress(told['leaves'])}); {good}"
         waited = format_elapsed(int(told["waited_s"]))
         yield "Since", f"{self._when(told['started_at'])}, after waiting {waited}"
+        for node, images in (told.get("images") or {}).items():
+            yield "Waits for", f"its image on {node}: {', '.join(images)}"
         if told["suspended_at"] is not None:
             who = f"for job {told['suspended_for']}" if told["suspended_for"] else "by an operator (scontrol resume)"
             goes_on = "; it goes on by itself when its CPUs are free" if told["suspended_for"] else ""

@@ -42,6 +42,7 @@ from bireme.images.unpacking.bounds import shown
 _MOST_ANSWER, _MOST_FDS = 1 << 16, 8
 _NAMESPACES = len(NAMESPACE_FDS)
 _OTHER_GPUS = ("/dev/kfd", "/dev/dri")
+_NOT_BEGUN = Progress("looking for")
 _decode: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
 
 
@@ -131,6 +132,7 @@ class Boxes:
         self._node, self._identity, self._denied, self._begun_at = node, identity, denied_devices, begun_at
         self._named: dict[str, OpenBox] = {}
         self._making: dict[str, _Making] = {}
+        self._under_way: list[_Making] = []
 
     def ask(self, order: Box, asker: Asker) -> Wait:
         wait = Wait(order, asker)
@@ -155,6 +157,10 @@ class Boxes:
         if not box.users and self._named.get(box.name) is not box:
             box.close()
 
+    def awaited(self) -> tuple[str, ...]:
+        """How far the images are that somebody waits for, each once."""
+        return tuple(dict.fromkeys(making.in_words() for making in self._under_way if making.waits))
+
     def close(self) -> None:
         """The job is over, and nothing of it is left."""
         for box in self._named.values():
@@ -169,12 +175,14 @@ class Boxes:
 
     def _make(self, wait: Wait) -> None:
         making = _Making(self._node, self._identity, self._denied, self._begun_at, wait.order, wait.asker, self._made)
+        self._under_way = [each for each in self._under_way if each.waits] + [making]
         if wait.order.name:
             self._making[wait.order.name] = making
         making.join(wait)
         making.begin()
 
     def _made(self, making: _Making, outcome: OpenBox | str) -> None:
+        self._under_way.remove(making)
         if self._making.get(making.order.name) is making:
             del self._making[making.order.name]
         waits = [wait for wait in making.waits if not wait.over]
@@ -209,6 +217,7 @@ class _Making:
     asker: Asker
     made: Callable[[_Making, OpenBox | str], None]
     waits: list[Wait] = field(default_factory=list)
+    _progress: Progress = _NOT_BEGUN
     _told: bool = False
     _quarters: int = 0
     _over: bool = False
@@ -239,8 +248,15 @@ class _Making:
             self._over = True
             self._stop()
 
+    def in_words(self) -> str:
+        """`pulling ubuntu:24.04: 45% of 28 MiB`"""
+        told = self._progress
+        far = f": {100 * told.done // told.of}% of {shown(told.of)}" if told.of else ""
+        return f"{told.doing} {self.order.image or self.order.name}{far}"
+
     def _heard(self, progress: Progress) -> None:
         """Its beginning is told, and every quarter of a long pull."""
+        self._progress = progress
         if not self._told and progress.doing != "waiting":
             self._told = True
             self._say(f"importing docker image: {self.order.image}")

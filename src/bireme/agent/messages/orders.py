@@ -241,7 +241,7 @@ class Acknowledge(Order, tag="ack", kw_only=True):
 
 
 class TellUsage(Order, tag="usage", kw_only=True):
-    """What does it use now? -> answer"""
+    """What does it use now, and what does it wait for? -> answer"""
 
     job: int
     id: int

@@ -159,6 +159,8 @@ class Answer(msgspec.Struct, tag="answer", tag_field="ev", omit_defaults=True):
 
     re: int
     usage: dict[str, Usage] = msgspec.field(default_factory=dict)
+    awaited: tuple[str, ...] = ()
+    """What its script and steps wait for before they start: images that are fetched, and how far they are."""
     jobs: int = 0
 
 

@@ -53,10 +53,10 @@ _ENDED_FIELDS = (
 async def explain_job(api: Context, request: Request) -> Response:
     """Why a job waits and when it will start; why it runs where it does; or how it ended.
 
-    `jobs` has one element for each record of the job, with `waiting` and `suggestions`, `running` and `findings` (what
-    is wrong with it or where it runs, as in `/v1/findings`), or `ended`; and `healed`: sentences on what was decided
-    about its failures, or would have been. Each suggestion was planned; `all_tried` is false when there was no time to
-    try every kind of change.
+    `jobs` has one element for each record of the job, with `waiting` and `suggestions`, `running` (`images`: by node,
+    those that it waits for) and `findings` (what is wrong with it or where it runs, as in `/v1/findings`), or `ended`;
+    and `healed`: sentences on what was decided about its failures, or would have been. Each suggestion was planned;
+    `all_tried` is false when there was no time to try every kind of change.
     """
     caller, target = api.caller(request), one_target(request.path_params["job"])
 
@@ -107,8 +107,21 @@ async def _told(
 
     told = await api.aside(request, think) if waiting else []
     reader = Reader(api, api.caller(request))
-    told += [_explained(api, job, sees, reader) for job in shown[len(waiting) :]]
+    for job in shown[len(waiting) :]:
+        told.append(_explained(api, job, sees, reader))
+        if "running" in told[-1]:
+            told[-1]["running"]["images"] = await _awaited_images(api, job)
     return {"jobs": [_shown(each, viewer) for each in told], "left_out": len(found) - len(told), "now": now}
+
+
+async def _awaited_images(api: Context, job: Job) -> dict[str, list[str]]:
+    """By node: what its script and steps wait for, and how far that is. Asked of the nodes where one has an image."""
+    port = api.cluster.engine.capabilities.images
+    asked = [job.spec.container_image or job.spec.container_bundle]
+    asked += [step.spec.container_image or step.spec.container_bundle for step in job.steps.values()]
+    if port is None or not any(asked):
+        return {}
+    return {node: list(words) for node, words in (await port.awaited_images(job.id)).items()}
 
 
 def _shown(told: Any, viewer: Viewer) -> Any:

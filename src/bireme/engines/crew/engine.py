@@ -37,6 +37,7 @@ from bireme.agent.messages.orders import (
     TerminateStep,
 )
 from bireme.agent.messages.told import (
+    Answer,
     BatchEnded,
     Cleared,
     Event,
@@ -176,14 +177,21 @@ class CrewEngine(ABC):
         )
 
     async def live_usage(self, job_id: int) -> dict[str, Any]:
+        parts: dict[str, list[Usage]] = {}
+        for _, answer in await self._ask_nodes(job_id):
+            for label, usage in answer.usage.items():
+                parts.setdefault(label, []).append(usage)
+        return {label: _usage_mapping(merge_usage(usages)) for label, usages in parts.items()}
+
+    async def awaited_images(self, job_id: int) -> dict[str, tuple[str, ...]]:
+        return {node: answer.awaited for node, answer in await self._ask_nodes(job_id) if answer.awaited}
+
+    async def _ask_nodes(self, job_id: int) -> list[tuple[str, Answer]]:
+        """What those of its nodes say that answer."""
         nodes = sorted(self._nodes_holding(job_id))
         key = (job_id, self._generations.get(job_id, 0))
         answers = await asyncio.gather(*(self.link(node, key).ask(TellUsage(job=job_id, id=0)) for node in nodes))
-        parts: dict[str, list[Usage]] = {}
-        for answer in answers:
-            for label, usage in answer.usage.items() if answer is not None else ():
-                parts.setdefault(label, []).append(usage)
-        return {label: _usage_mapping(merge_usage(usages)) for label, usages in parts.items()}
+        return [(node, answer) for node, answer in zip(nodes, answers) if answer is not None]
 
     def acknowledge(self, job_id: int, generation: int) -> None:
         key = (job_id, generation)

@@ -54,7 +54,7 @@ class EmbeddedEngine(CrewEngine):
         """
         super().__init__(config, PayloadWriter(home, config, blobs, facts, containers=containers))
         self._home = home
-        self._capabilities = Capabilities(past=self, confinement=self, agents=self, environments=self)
+        self._capabilities = Capabilities(past=self, confinement=self, agents=self, environments=self, images=self)
         self._confine = dict(confine or {})
         self._images = images or Policy(cache=str(home / "images"))
         self._starter = AgentStarter(home, launch_entries(config, self._confine, self._images))
