@@ -6,13 +6,13 @@ import json
 import os
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster import Cluster, virtual_nodes
+from tests.support.measured import until
 
 SETTINGS = {
     "BIREME_CLUSTER_REHEARSAL": "on",
@@ -65,14 +65,6 @@ def train(cluster: Cluster, name: str, ranks: int = 4) -> str:
 def output(cluster: Cluster, name: str, job: str) -> str:
     file = cluster.work / f"{name}-{job}"
     return file.read_text() if file.exists() else ""
-
-
-def until(look: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + 90.0
-    while not (found := look()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return found
 
 
 def node_of(cluster: Cluster, job: str) -> str:

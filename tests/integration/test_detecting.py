@@ -6,17 +6,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from cluster import Cluster
+from tests.support.measured import until
 
 from bireme.client.sdk import Client
 
-Found = TypeVar("Found")
-_PATIENCE_S = 90.0
 CONF = """
 ClusterName=watched
 SlurmctldHost=localhost
@@ -103,15 +101,6 @@ def cluster() -> Iterator[Cluster]:
     }
     with made.running():
         yield made
-
-
-def until(look: Callable[[], Found | None], what: str) -> Found:
-    """Waits for what is sure to come."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not (found := look()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return found
 
 
 def findings(cluster: Cluster) -> dict[str, dict[str, Any]]:

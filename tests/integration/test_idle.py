@@ -6,17 +6,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from cluster import Cluster
+from tests.support.measured import until
 
 from bireme.client.transport import Transport
 
-Found = TypeVar("Found")
 _PATIENCE_S = 180.0
 CONF = """
 ClusterName=lazy
@@ -84,15 +83,6 @@ def cluster() -> Iterator[Cluster]:
     with made.running():
         until(lambda: True if measured(made) == {"GPU-a", "GPU-b"} else None, "the cards are not measured")
         yield made
-
-
-def until(look: Callable[[], Found | None], what: str) -> Found:
-    """Waits for what is sure to come."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while (found := look()) is None:
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return found
 
 
 def sleeping(cluster: Cluster, name: str, *options: str) -> int:

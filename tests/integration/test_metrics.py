@@ -6,11 +6,10 @@ import json
 import re
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import prometheus
 import pytest
@@ -20,13 +19,12 @@ from deploy.grafana.alerts import RULES
 from deploy.grafana.panels import DASHBOARDS
 from prometheus import Prometheus
 from tests.support.cluster import Cluster
+from tests.support.measured import until
 from tests.support.ports import free_port
 from tests.support.serving import Load, ready, serve, shown
 
 from bireme.client.transport import Transport
 
-Found = TypeVar("Found")
-_PATIENCE_S = 120.0
 CONF = """
 ClusterName=exported
 SlurmctldHost=localhost
@@ -79,15 +77,6 @@ class Exported:
         """The first sample with all of these in it."""
         samples = (line for line in self.page(port) if not line.startswith("#"))
         return next((line for line in samples if all(part in line for part in parts)), None)
-
-
-def until(look: Callable[[], Found | None], what: str) -> Found:
-    """Waits for what is sure to come."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while (found := look()) is None:
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture(scope="module")

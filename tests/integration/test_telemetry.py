@@ -55,16 +55,18 @@ def gatherer(cluster: Cluster) -> int | None:
 
 def test_every_task_of_a_job_is_measured_on_its_node(cluster: Cluster) -> None:
     job_id = burning(cluster)
-    tasks = until(
-        lambda: found if len(found := curves(cluster, job_id, "cpu_user")) >= 3 else None, "script and two tasks"
-    )
-    assert {(curve["node"], curve["id"].split(".", 2)[2]) for curve in tasks} == {
-        ("n1", "-5.0"),
-        ("n1", "0.0"),
-        ("n2", "0.1"),
-    }
-    busy = {curve["id"]: max(value or 0.0 for value in curve["high"]) for curve in tasks}
-    assert all(value > 0 for task, value in busy.items() if ".-5." not in task), busy
+    tasks = {("n1", "-5.0"), ("n1", "0.0"), ("n2", "0.1")}
+
+    def measured() -> dict[tuple[str, str], float]:
+        """By node and task: the most that was seen of it."""
+        found = curves(cluster, job_id, "cpu_user")
+        return {(one["node"], one["id"].split(".", 2)[2]): max(high or 0.0 for high in one["high"]) for one in found}
+
+    def seen_at_work() -> bool:
+        seen = measured()
+        return seen.keys() == tasks and all(high > 0 for (_, task), high in seen.items() if task != "-5.0")
+
+    until(seen_at_work, "script and two tasks are not seen, or not at work")
     ended(cluster, job_id)
 
 

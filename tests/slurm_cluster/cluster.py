@@ -16,7 +16,6 @@ import socket
 import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 from tests.slurm_cluster.installation import Installation, installed
 from tests.slurm_cluster.layout import SLURMDBD_CONF, Layout, Ports, cgroup_conf, host_name
 from tests.slurm_cluster.processes import Guard, free_ports
+from tests.support.looks import looks
 
 from bireme.slurm.hostlist import expand
 
@@ -94,11 +94,10 @@ class SlurmCluster:
         return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
     def until(self, is_so: Callable[[], object], what: str, timeout: float = READY_S) -> None:
-        deadline = time.monotonic() + timeout
-        while not is_so():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{what}: not within {timeout:g} s{self.log_tail()}")
-            time.sleep(0.05)
+        for _ in looks(timeout):
+            if is_so():
+                return
+        raise RuntimeError(f"{what}: not within {timeout:g} s{self.log_tail()}")
 
     def log_tail(self, lines: int = 12) -> str:
         """The last words of the daemons that decide, for the message of a failed test."""

@@ -16,13 +16,13 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from tests.support.looks import looks
 from tests.support.ports import claimed_ports
 
 from bireme.client.sdk import Client
@@ -159,12 +159,13 @@ class Cluster:
 
     def _until_gone(self, number: int = 0, patience_s: float = 10.0) -> None:
         """Looks again and again: a process that ends is listed for a moment more, and may start others meanwhile."""
-        deadline = time.monotonic() + patience_s
-        while (alive := self.processes()) and time.monotonic() < deadline:
+        for _ in looks(patience_s):
+            alive = self.processes()
             for pid, _ in alive:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-            time.sleep(0.02)
+            if not alive:
+                return
 
     def processes(self) -> list[tuple[int, str]]:
         """(pid, command line) of the daemon, the agents, the router, and every process of a job of this cluster."""
@@ -249,10 +250,10 @@ class Cluster:
 
     def until(self, is_so: Callable[[], object], timeout: float = 30.0) -> None:
         """For what no event tells: a file that appears, a process that ends."""
-        deadline = time.monotonic() + timeout
-        while not is_so():
-            assert time.monotonic() < deadline, f"did not come about within {timeout:g} s{self.log_tail()}"
-            time.sleep(0.01)
+        for _ in looks(timeout):
+            if is_so():
+                return
+        raise AssertionError(f"did not come about within {timeout:g} s{self.log_tail()}")
 
     def until_started(self, job_id: str | int, timeout: float = 30.0) -> None:
         with Client(str(self.home)) as client:

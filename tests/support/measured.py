@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tests.support.cluster import Cluster
+from tests.support.looks import looks
 
 from bireme.client.transport import Transport
 
 Found = TypeVar("Found")
-_PATIENCE_S = 120.0
+_PATIENCE_S = 180.0
 
 
 def until(look: Callable[[], Found | None], what: str) -> Found:
-    """Waits for what is sure to come."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while (found := look()) is None:
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return found
+    """Waits for what is sure to come: what `look` finds, once it finds something."""
+    for _ in looks(_PATIENCE_S):
+        if found := look():
+            return found
+    raise AssertionError(what)
 
 
 def ask(cluster: Cluster, path: str, **query: Any) -> dict[str, Any]:

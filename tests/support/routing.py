@@ -13,10 +13,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.support.looks import looks
 
 from bireme.router import messages
 from bireme.router.messages import AnyTold, Service, Table
@@ -339,10 +340,10 @@ class Client:
 
 def until(question: Callable[[], bool]) -> None:
     """Waits until it is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not question():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.01)
+    for _ in looks(PATIENCE_S):
+        if question():
+            return
+    raise AssertionError("it did not come to be")
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import typing
 from collections import deque
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import pytest
@@ -33,8 +34,9 @@ SCALARS: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+@cache
 def values_of(hint: Any, depth: int = 0) -> st.SearchStrategy[Any]:
-    """Any value a type hint of the model allows."""
+    """Any value a type hint of the model allows. Made once: to make them costs more than to draw from them."""
     arguments = typing.get_args(hint)
     origin = typing.get_origin(hint)
     few = 0 if depth > 5 else 2
