@@ -228,6 +228,24 @@ def test_a_log_is_read_with_the_rights_of_who_asks(private: Cluster) -> None:
     assert "Permission denied" in told.text
 
 
+def test_what_becomes_private_is_not_shown_from_what_others_asked(private: Cluster) -> None:
+    """While nothing is hidden, users' pages share answers; who saw all then is nobody to share with afterwards."""
+    private.conf(virtual_nodes(1))
+    private.run("scontrol", "reconfigure")
+    job = private.sbatch("--job-name=hush", "--output=/dev/null", "--hold", "--wrap=true")
+    owner, stranger = Visitor(private), Visitor(private, "nobody")
+    for _ in range(2):
+        assert [each.get("/queue").text.count("hush") > 0 for each in (owner, stranger)] == [True, True]
+    private.conf(virtual_nodes(1, settings="PrivateData=jobs"))
+    private.run("scontrol", "reconfigure")
+    for order in ("id", "user", "submitted"):  # each a question that nobody has put before
+        assert "hush" in owner.get(f"/queue?sort={order}").text
+        assert "hush" not in stranger.get(f"/queue?sort={order}").text
+    assert "hush" in owner.get("/now").text
+    assert "hush" not in stranger.get("/now").text
+    private.run("scancel", job)
+
+
 def test_behind_a_proxy_all_is_below_its_prefix(make_cluster: Callable[..., Cluster]) -> None:
     """The proxy may take the prefix off or leave it; what it says of itself is not believed."""
     cluster = make_cluster(up=False)

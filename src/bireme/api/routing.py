@@ -23,7 +23,7 @@ from bireme.api.errands import Errands
 from bireme.api.exporting.exporter import Exporter
 from bireme.api.holders import Holders
 from bireme.api.live import Live
-from bireme.api.privacy import Viewer
+from bireme.api.privacy import WORDS, Viewer
 from bireme.api.problems import MOST_BESIDE, Bodies, ProblemError, parse_json, read_body
 from bireme.api.roll import Rolls
 from bireme.api.serving.asides import MOST_EACH, Asides, TooManyQuestionsError, UnansweredError
@@ -36,6 +36,8 @@ from bireme.ports import Followed, Store
 
 OUT_OF_DATE = "bireme-out-of-date"
 """The header that says how old an answer's facts are, when they are older than they should be."""
+VIEW = "bireme-view"
+"""The header of an answer that is the same for all who have this view (`/v1/web/me` says who has which)."""
 _SHOWS: dict[str, Followed] = {
     "/v1/history": "history",
     "/v1/jobs": "queue",
@@ -90,6 +92,20 @@ class Context:
         if "jobs" not in self.cluster.state.config.words("PrivateData"):
             return jobs
         return [job for job in jobs if self.sees(caller, job.spec.owner.uid, job.spec.account)]
+
+    def view(self, caller: Caller) -> str:
+        """What all who see everything have in common, with what is hidden from the others; empty: not all is seen.
+
+        With what is hidden: who saw all while nothing was private has not the view of an operator any more.
+        """
+        private = sorted(set(WORDS).intersection(self.cluster.state.config.words("PrivateData")))
+        return "" if self.viewer(caller).hidden(*WORDS) else f"all:{','.join(private)}"
+
+    def alike(self, request: Request, response: Response) -> Response:
+        """Says with an answer that it is the same for all who have the caller's view."""
+        if view := self.view(self.caller(request)):
+            response.headers[VIEW] = view
+        return response
 
     def inside_job(self, request: Request) -> int:
         """The job whose token brought this request; 0 for a request from this machine."""

@@ -1,8 +1,9 @@
 """Who looks at a page, and what is asked of the daemon for them; made once for all who ask the same within a moment.
 
-Pages get an `Asking`. What one of a user's open pages has asked is good for their others for `SHARED_S`, and for nobody
-else: what is shown depends on who asks. Invariant: an answer is given only to the user it was made for, by a token that
-the daemon knew at most `ME_S` ago.
+Pages get an `Asking`. What one of a user's open pages has asked is good for their others for `SHARED_S`; and for others
+where the daemon says with the answer that it is the same for all who have one view, and of them that they have it.
+Invariant: any other answer is given only to the user it was made for; a token is one that the daemon knew at most
+`ME_S` ago.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +37,11 @@ class Visitor:
     session: str
     """Its id, which is no secret."""
     session_ends_at: float
+    view: str = ""
+    """Who have the same may know the same; empty: something is hidden from them, and nobody else has it."""
+
+
+_EVERYBODY = -1
 
 
 class Shared:
@@ -43,6 +50,8 @@ class Shared:
     def __init__(self, upstream: Upstream, clock: Callable[[], float] = time.monotonic) -> None:
         self.upstream, self._clock = upstream, clock
         self._made: OrderedDict[tuple[Any, ...], tuple[float, asyncio.Task[Any]]] = OrderedDict()
+        self._alike: set[str] = set()
+        """Paths that the daemon has answered with the same for all who have one view."""
 
     async def visitor(self, token: str) -> Visitor:
         """Raises NotLoggedInError, AwayError."""
@@ -57,21 +66,33 @@ class Shared:
         if me["session"] is None:
             raise NotLoggedInError
         session = me["session"]
-        return Visitor(token, me["user"], me["uid"], me["admin"], session["id"], session["ends_at"])
+        return Visitor(token, me["user"], me["uid"], me["admin"], session["id"], session["ends_at"], me["view"])
 
     async def get(self, visitor: Visitor, path: str, params: Mapping[str, str] | None = None) -> Any:
         """As `Upstream.get`; what is answered is read by many, and changed by nobody."""
-        key = (visitor.uid, visitor.admin, target_of(path, params))
+        target = target_of(path, params)
+        if visitor.view and path in self._alike:
+            with suppress(RefusedError, NotLoggedInError):  # it may be somebody else's session that has ended
+                told, view = await self._read((_EVERYBODY, visitor.view, target), visitor, target)
+                if view == visitor.view:
+                    return told
+        told, view = await self._read((visitor.uid, visitor.admin, target), visitor, target)
+        if view:
+            self._alike.add(path)
+        return told
+
+    async def _read(self, key: tuple[Any, ...], visitor: Visitor, target: str) -> tuple[Any, str]:
         try:
-            return await self._once(key, SHARED_S, lambda: self.upstream.get(visitor.token, path, params))
+            read: tuple[Any, str] = await self._once(key, SHARED_S, lambda: self.upstream.read(visitor.token, target))
         except RefusedError as error:
             if error.status == 401:
                 raise NotLoggedInError from None
             raise
+        return read
 
     def forget(self, uid: int) -> None:
         """This user has changed something: what was asked before is old."""
-        for key in [key for key in self._made if key[0] == uid]:
+        for key in [key for key in self._made if key[0] in (uid, _EVERYBODY)]:
             del self._made[key]
 
     def forget_token(self, token: str) -> None:

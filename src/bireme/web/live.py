@@ -1,9 +1,9 @@
 """Pages that stay true without being loaded again: their parts, drawn anew when what they show has changed.
 
-A page listens (server-sent events) and names its parts. All open pages of one user share one `_Feed`: one question to
-the daemon that waits for changes, and one drawing of what several of them show; a part that looks as before is not
-sent. Each part is sent whole, so that a page that was away misses nothing: it says what it saw last (Last-Event-ID) and
-gets what is newer.
+A page listens (server-sent events) and names its parts. All open pages of one user share one `_Feed`: one drawing of
+what several of them show; a part that looks as before is not sent. A `Following` says what has changed, to all feeds of
+users with one view. Each part is sent whole, so that a page that was away misses nothing: it says what it saw last
+(Last-Event-ID) and gets what is newer.
 
 Invariants: a part is drawn with the rights of who reads it; no more often than it says, few at a time for a user; a
 reader that is slow gets the newest of each part, and holds nobody up.
@@ -26,17 +26,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from bireme.web.asking import NotLoggedInError, Shared, Visitor
+from bireme.web.following import AGAIN_S, PAUSE_S, Following
 from bireme.web.guards import Place
-from bireme.web.paging import JOB, MEASURED, SELDOM_S, VERDICT, Page, Part, Press
+from bireme.web.paging import JOB, SELDOM_S, VERDICT, Page, Part, Press
 from bireme.web.upstream import AwayError, RefusedError
 
 log = logging.getLogger("bireme.web")
 
 MOST_READERS, MOST_READERS_EACH = 2048, 512
-HEARTBEAT_S, MEASURED_S = 15.0, 10.0
-_WAIT_S = 5
-"""So long the daemon lets a question for changes wait: a pass over the queue that changed no job is noticed then."""
-_PAUSE_S, _AGAIN_S = 0.2, 1.0
+HEARTBEAT_S = 15.0
 _UNDRAWN = '<p class="quiet">This part could not be drawn: it is a bug of Bireme\'s (log/web.log says more).</p>'
 _AT_ONCE = 4
 """So many parts are drawn together for one user."""
@@ -97,7 +95,9 @@ class Live:
 
     def __init__(self, place: Place, press: Press, shared: Shared, pages: Sequence[Page]) -> None:
         self._place, self._press, self._shared, self._pages = place, press, shared, pages
-        self._feeds: dict[tuple[int, bool], _Feed] = {}
+        self._feeds: dict[tuple[int, bool, str], _Feed] = {}
+        self._followings: dict[str, Following] = {}
+        """The newest of each view that several may have."""
 
     async def answer(self, request: Request) -> Response:
         """`page`: its address below the prefix, with its query; `part`: each that it has."""
@@ -108,9 +108,7 @@ class Live:
         parts = [part for part in dict.fromkeys(request.query_params.getlist("part")) if page and part in page.parts]
         if page is None or not parts:
             return JSONResponse({"error": {"message": "no page has such a part"}}, 404)
-        feed = self._feeds.get((visitor.uid, visitor.admin))
-        if feed is None:
-            feed = self._feeds[visitor.uid, visitor.admin] = _Feed(self._press, self._shared)
+        feed = self._feed_of(visitor)
         own = len(feed.readers)
         if own >= MOST_READERS_EACH or sum(len(each.readers) for each in self._feeds.values()) >= MOST_READERS:
             return JSONResponse({"error": {"message": f"{own} pages of yours are open: close some"}}, 429)
@@ -118,6 +116,16 @@ class Live:
         events = self._events(feed, _Reader(visitor), views, request.headers.get("last-event-id", ""))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+    def _feed_of(self, visitor: Visitor) -> _Feed:
+        key = (visitor.uid, visitor.admin, visitor.view)
+        feed = self._feeds.get(key)
+        if feed is None:
+            following = self._followings.get(visitor.view)
+            if following is None or not visitor.view or not following.feeds or not following.has_room():
+                following = self._followings[visitor.view] = Following(self._shared)
+            feed = self._feeds[key] = _Feed(self._press, following)
+        return feed
 
     def changed(self, uid: int) -> None:
         """This user did something on a page: what they see is drawn at once."""
@@ -159,19 +167,20 @@ class Live:
 class _Feed:
     """What all open pages of one user show. Ended when the last of them has left."""
 
-    def __init__(self, press: Press, shared: Shared) -> None:
-        self._press, self._shared = press, shared
+    def __init__(self, press: Press, following: Following) -> None:
+        self._press = press
         self.readers: set[_Reader] = set()
         self._views: dict[tuple[object, ...], _View] = {}
         self._name = secrets.token_hex(4)
         self._changes = 0
-        self._away = ""
         self._work = asyncio.Event()
-        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._draw_all())]
+        self._following = following
+        following.feeds.add(self)
+        self._task = asyncio.create_task(self._draw_all())
 
     def end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._following.leave(self)
+        self._task.cancel()
 
     def views_of(
         self, page: Page, parts: Iterable[str], words: Mapping[str, str], query: Mapping[str, str]
@@ -191,7 +200,7 @@ class _Feed:
             view.readers.add(reader)
             if view.sum != -1 and view.changed > seen:
                 reader.tell(view.part, view)
-        if self._away:
+        if self._following.away:
             reader.tell("away")
         self._work.set()
 
@@ -203,7 +212,7 @@ class _Feed:
 
     def message(self, word: str, view: _View | None) -> bytes:
         if view is None:
-            return f"event: {word}\ndata: {json.dumps(self._away)}\n\n".encode()
+            return f"event: {word}\ndata: {json.dumps(self._following.away)}\n\n".encode()
         told = json.dumps({"part": word, "html": view.html})
         return f"id: {self._name}.{view.changed}\nevent: part\ndata: {told}\n\n".encode()
 
@@ -215,51 +224,20 @@ class _Feed:
                 view.drawn_at = -1e9
         self._work.set()
 
-    # -- what has changed --------------------------------------------------------------------------------------------
+    # -- what its question for changes is told, and tells it (`following`) -------------------------------------------
 
-    async def _follow(self) -> None:
-        params: dict[str, str] = {}
-        verdicts: Mapping[str, int] = {}
-        measured_at = time.monotonic()
-        while True:
-            if not self.readers:
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            visitor = next(iter(self.readers)).visitor
-            try:
-                told = await self._shared.upstream.get(visitor.token, "/v1/changes", params)
-            except RefusedError as error:
-                if error.status == 401:
-                    self._tell_out(visitor)
-                await asyncio.sleep(_AGAIN_S)
-                continue
-            except AwayError as error:
-                self._set_away(str(error))
-                await asyncio.sleep(_AGAIN_S)
-                continue
-            if self._away:
-                self._set_away("")
-                self.dirty(None)
-            verdicts, before = told["verdicts"], verdicts
-            self.dirty([*told["topics"], *(f"{VERDICT}:{job}" for job in verdicts if verdicts[job] != before.get(job))])
-            if time.monotonic() - measured_at >= MEASURED_S:
-                measured_at = time.monotonic()
-                self.dirty([MEASURED])
-            params = {
-                "after": str(told["seq"]),
-                "planned_at": str(told["planned_at"]),
-                "jobs": ",".join(sorted({view.words["job"] for view in self._views.values() if JOB in view.way.on})),
-                "timeout": str(_WAIT_S),
-            }
-            await asyncio.sleep(_PAUSE_S)  # what else comes with it
+    def visitors(self) -> Iterable[Visitor]:
+        return (reader.visitor for reader in self.readers)
 
-    def _tell_out(self, visitor: Visitor) -> None:
+    def jobs(self) -> Iterable[str]:
+        return (view.words["job"] for view in self._views.values() if JOB in view.way.on)
+
+    def tell_out(self, visitor: Visitor) -> None:
         for reader in self.readers:
             if reader.visitor.token == visitor.token:
                 reader.tell("out")
 
-    def _set_away(self, why: str) -> None:
-        self._away = why
+    def set_away(self, why: str) -> None:
         for reader in self.readers:
             reader.tell("away" if why else "back")
 
@@ -272,9 +250,9 @@ class _Feed:
             while waiting := [view for view in self._views.values() if view.is_dirty and view.readers]:
                 now = time.monotonic()
                 due = [view for view in waiting if now - view.drawn_at >= view.way.every_s]
-                if not due or self._away:
+                if not due or self._following.away:
                     soonest = min(view.drawn_at + view.way.every_s for view in waiting) - now
-                    await asyncio.sleep(max(_PAUSE_S, min(soonest, _AGAIN_S)))
+                    await asyncio.sleep(max(PAUSE_S, min(soonest, AGAIN_S)))
                 elif due:
                     due.sort(key=lambda view: view.drawn_at + view.way.every_s)  # who has waited longest, first
                     await asyncio.gather(*map(self._draw, due[:_AT_ONCE]))
@@ -287,7 +265,7 @@ class _Feed:
         try:
             html = await self._press.part(view.page, view.part, reader.visitor, view.words, view.query)
         except NotLoggedInError:
-            self._tell_out(reader.visitor)
+            self.tell_out(reader.visitor)
             view.is_dirty = True
             return
         except (AwayError, RefusedError):

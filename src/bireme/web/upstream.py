@@ -23,6 +23,8 @@ ANSWER_S = 60.0
 MOST_AT_ONCE, MOST_STREAMS, MOST_KEPT = 64, 256, 16
 MOST_ANSWER = 64 << 20
 _READ_BYTES = 1 << 16
+VIEW = "bireme-view"
+"""The header of an answer that is the same for all who have this view (`/v1/web/me`)."""
 _JSON = "application/json"
 _BUSY_PAUSES_S = (0.2, 0.5, 1.0)
 _NO_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -151,10 +153,15 @@ class Upstream:
 
     async def get(self, token: str, path: str, params: Mapping[str, str] | None = None) -> Any:
         """The JSON that is answered. Raises RefusedError or AwayError."""
-        answer = await self.ask("GET", target_of(path, params), token)
+        return (await self.read(token, target_of(path, params)))[0]
+
+    async def read(self, token: str, target: str) -> tuple[Any, str]:
+        """As `get`, with the view that it is the same for; empty: it is for who asked. Raises RefusedError or
+        AwayError."""
+        answer = await self.ask("GET", target, token)
         if answer.status != 200:
             raise RefusedError(answer.status, answer.body)
-        return told_in(answer.body)
+        return told_in(answer.body), answer.headers.get(VIEW, "")
 
     async def post(self, token: str, path: str, body: Any = None) -> Any:
         """As `get`, of a change."""

@@ -60,7 +60,7 @@ async def all_gpus(api: Context, request: Request) -> Response:
     async for some in slices_of(api.turns, request, nodes):
         for node in some:
             columns.add(node)
-    return answer({**columns.told(), "now": api.now()})
+    return api.alike(request, answer({**columns.told(), "now": api.now()}))
 
 
 async def _figures(api: Context, request: Request) -> Figures:

@@ -66,7 +66,8 @@ async def search_queue(api: Context, request: Request) -> Response:
         shown = (await _search(api, request, roll.orders[name], words, wanted, offset + limit)).first[offset:]
     rows = await records_of(roll, api.cluster.state, shown, fields, api.now(), api.turns, request)
     beside = dumps({"total": found.total, "states": found.states, "now": api.now()})
-    return Response(b'{"jobs":[%b],%b' % (b",".join(rows), beside[1:]), media_type="application/json")
+    told = b'{"jobs":[%b],%b' % (b",".join(rows), beside[1:])
+    return api.alike(request, Response(told, media_type="application/json"))
 
 
 @dataclass(frozen=True, slots=True)

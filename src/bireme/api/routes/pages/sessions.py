@@ -70,10 +70,15 @@ async def whose_link(api: Context, request: Request) -> Response:
 
 @routes.get("/v1/web/me")
 async def who_am_i(api: Context, request: Request) -> Response:
-    """Who the caller is to the daemon, and the session that the request came by (null over the socket)."""
+    """Who the caller is to the daemon, and the session that the request came by (null over the socket).
+
+    `view`: answers with this word in their header `bireme-view` are the same for all who have it; empty: something is
+    hidden from the caller, whose answers are for nobody else.
+    """
     caller, session = api.caller(request), session_of(request.scope)
     shown = None if session is None else _record(session, session.id)
-    return answer({"user": caller.user, "uid": caller.uid, "admin": caller.admin, "session": shown, "now": api.now()})
+    who = {"user": caller.user, "uid": caller.uid, "admin": caller.admin, "view": api.view(caller)}
+    return answer({**who, "session": shown, "now": api.now()})
 
 
 @routes.get("/v1/web/sessions", all="1: everybody's. For operators.")
