@@ -168,13 +168,15 @@ class Cluster:
                 return
 
     def processes(self) -> list[tuple[int, str]]:
-        """(pid, command line) of the daemon, the agents, the router, and every process of a job of this cluster."""
+        """(pid, command line) of daemon, agents, router and gatherer, and every process of a job of this cluster."""
         return [(pid, _words(pid)) for pid in _pids() if pid != os.getpid() and self._is_ours(pid)]
 
     def _is_ours(self, pid: int) -> bool:
         words = _read(f"/proc/{pid}/cmdline").split(b"\0")
         home = str(self.home).encode()
         if b"-m" in words and b"--home" in words and (home in words or home + b"/router" in words):
+            return True
+        if b"bireme.gather" in words and home + b"/gatherer" in words:
             return True
         if b"bireme.router" in words and b"--worker" in words and b'"%b/router"' % home in words[-2]:
             return True

@@ -19,12 +19,16 @@ _MODULE = b"bireme.agent"
 
 def living_agents(home: str) -> dict[int, str]:
     """Pid and node of each agent of this cluster on this machine."""
+    return {pid: node for pid, node in processes_of(home).items() if node}
+
+
+def processes_of(home: str) -> dict[int, str]:
+    """The same with those that have no node: keepers, and agents that are just being started."""
     try:
         owner = os.stat(home).st_uid
     except OSError:
         return {}
-    nodes = {pid: _node_of(pid, home) for pid in owned_by(owner) if _serves(pid, os.fsencode(home))}
-    return {pid: node for pid, node in nodes.items() if node}
+    return {pid: _node_of(pid, home) for pid in owned_by(owner) if _serves(pid, os.fsencode(home))}
 
 
 def _serves(pid: int, home: bytes) -> bool:

@@ -72,6 +72,11 @@ class Door:
             return f"Too many connections: this node's agent has {self.most} of them already"
         return ""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no user's connection is inside."""
+        return not self._inside
+
     def left(self, uid: int) -> None:
         self._inside[uid] -= 1
         if not self._inside[uid]:

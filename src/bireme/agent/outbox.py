@@ -25,6 +25,8 @@ class Outbox:
         self._lines: dict[int, bytes] = {}
         self._by_job: dict[JobKey, list[int]] = {}
         self.seq = records.last_seq
+        self.is_written = True
+        """Whether a successor finds all that was not acknowledged."""
 
     def add(self, event: Event) -> bytes:
         """Numbers, records and keeps the event; returns its line."""
@@ -35,6 +37,7 @@ class Outbox:
         try:
             self._records.reported(event.key, line)
         except OSError as error:
+            self.is_written = False
             log.error("an event could not be written down, and dies with this agent: %s", error)
         return line
 

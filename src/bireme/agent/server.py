@@ -88,6 +88,7 @@ _SIGNALS_REMEMBERED = 10_000
 _FAILED_REMEMBERED = 100
 _LONGEST_NAME = 64
 """Of a client whose streams are carried."""
+_READ_OUT_S = 0.2
 _ABANDONED_S = 600.0
 """An agent with no daemon and no job at two looks, so far apart, ends."""
 
@@ -164,6 +165,8 @@ class AgentServer:
         self._signals_done: dict[int, None] = {}
         """Numbers of this daemon's orders that must not be carried out twice, the oldest first."""
         self._leaving = False
+        self._leaves_when_done = False
+        """The cluster was taken down: nothing but what it holds keeps this agent."""
         self._first_sample_due = False
         self._alone_at_last_look = False
         self.loop.call_later(_ABANDONED_S, self._leave_when_abandoned)
@@ -208,6 +211,7 @@ class AgentServer:
         if key in self._awaited:
             self._awaited.discard(key)
             self.node.report(Cleared(*key))
+        self._leave_if_done()
 
     # --- connections ---------------------------------------------------------------------------------------
 
@@ -217,6 +221,8 @@ class AgentServer:
             self._welcome(connection, hello, rest)
         elif hello.get("hello") == "gather" and uid in (0, os.geteuid()):
             self._let_gather(connection, rest)
+        elif hello.get("hello") == "leave" and uid in (0, os.geteuid()):
+            self._asked_to_leave(connection)
         elif hello.get("hello") != "stream":
             log.warning("a connection of uid %d is refused: %r", uid, hello.get("hello"))
             connection.close()
@@ -236,6 +242,7 @@ class AgentServer:
             self._speaker = hello.get("speaker")
             self._signals_done.clear()
         self._did.clear()
+        self._leaves_when_done = False
         self._daemon = DaemonConnection(self.loop, connection, self._obey, self._daemon_gone)
         if hello.get("recall"):  # its journal lost its end: it is told again what it knew
             for event in self.node.records.recall():
@@ -288,6 +295,7 @@ class AgentServer:
     def _daemon_gone(self, connection: DaemonConnection) -> None:
         if self._daemon is connection:
             self._daemon = None
+            self._leave_if_done()
 
     def _flush(self) -> None:
         if self._daemon is not None:
@@ -554,8 +562,9 @@ class AgentServer:
         self._answer(Answer(order.id, jobs=len(self._jobs)))
 
     def _exit(self, order: Exit) -> None:
-        """Ends this agent once its jobs are ended; with `if_idle`, only if it has nothing to do and nothing to say."""
+        """Ends this agent once its jobs are ended; with `if_idle` they are left to end by themselves before."""
         if order.if_idle and not self._idle:
+            self._leaves_when_done = True
             return
         self._leaving = True
         for run in list(self._jobs.values()):
@@ -569,12 +578,34 @@ class AgentServer:
     def _idle(self) -> bool:
         return not self._jobs and not self._remains and not self.outbox.unacknowledged()
 
+    @property
+    def _is_done(self) -> bool:
+        """Nothing to do, and nobody here to say it to: what was not acknowledged, its successor says."""
+        return self._daemon is None and not self._jobs and not self._remains and self.outbox.is_written
+
+    def _asked_to_leave(self, connection: socket.socket) -> None:
+        """`bireme down`, when there is no daemon that could say so: it is told what there is to wait for."""
+        self._leaves_when_done = True
+        held = {job for job, _ in self._remains} | self._jobs.keys()
+        with contextlib.suppress(OSError):
+            connection.send(encode_typed(Census(self.node.name, (), tuple(sorted(held)), __version__)))
+        connection.close()
+        self.loop.call_later(0, self._leave_if_done)  # by then this connection is not counted any more
+
+    def _leave_if_done(self) -> None:
+        if not (self._leaves_when_done and self._is_done):
+            return
+        if self._door.is_empty:
+            self.loop.stop()
+        else:  # somebody still reads what a step has written
+            self.loop.call_later(_READ_OUT_S, self._leave_if_done)
+
     def _leave_when_abandoned(self) -> None:
         """A daemon that was killed and never came back must not leave idle agents behind for ever."""
-        if self._daemon is None and self._idle and self._alone_at_last_look:
+        if self._is_done and self._alone_at_last_look:
             self.loop.stop()
             return
-        self._alone_at_last_look = self._daemon is None and self._idle
+        self._alone_at_last_look = self._is_done
         self.loop.call_later(_ABANDONED_S, self._leave_when_abandoned)
 
     def _answer(self, answer: Answer) -> None:
@@ -597,6 +628,7 @@ class AgentServer:
         self._jobs.pop(run.key[0], None)
         if self._leaving and not self._jobs:
             self.loop.stop()
+        self._leave_if_done()
 
     # --- sampling ------------------------------------------------------------------------------------------
 

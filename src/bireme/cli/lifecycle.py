@@ -1,26 +1,20 @@
-"""bireme up, down, status, env: the life of a cluster, from its user's side.
+"""bireme up, status, env: the life of a cluster, from its user's side.
 
-Starting and stopping the process is `daemon/process`; here are the options, the launchers, and what people read.
+Starting the process is `daemon/process`, `bireme down` is `taking_down`; here are the options, the launchers, and what
+people read.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
-import glob
-import itertools
 import json
 import os
-import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from bireme.agent.census import living_agents
-from bireme.agent.confining.sweeping import remove_groups
 from bireme.cli.launchers import write_launchers
 from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeError, BiremeUnavailable, Transport
@@ -36,9 +30,6 @@ from bireme.gather.address import PortError, address_of
 from bireme.slurm.hostlist import compress
 
 _HOME_HELP = "the cluster's state (default: $BIREME_HOME, else the XDG state folder)"
-_AGENTS_END_S, _AGENTS_KILLED_S = 60.0, 10.0
-_END_JOBS_S = 150.0
-"""For a daemon that ends its jobs first, which takes KillWait and more."""
 _STATUS_S = 10.0
 _STARTS_S, _ANSWERS_S = 30.0, 5.0
 """How long a daemon that is there may take until it serves (another `up` may have just started it), and to answer."""
@@ -57,7 +48,7 @@ def up(argv: list[str]) -> int:
 
 
 def _up(argv: list[str]) -> int:
-    parser = _parser("up", "Start the cluster: this machine, or what a slurm.conf describes.")
+    parser = cluster_parser("up", "Start the cluster: this machine, or what a slurm.conf describes.")
     parser.add_argument(
         "--conf",
         default="",
@@ -176,7 +167,7 @@ def _tell_up(paths: Paths, pid: int) -> None:
             raise CommandFailure(f"the daemon (pid {pid}) started but does not answer: {error}") from error
     print(f"Cluster {about['cluster']} is up: {machine_words(nodes)} (pid {pid}, {paths.home})")
     if kept := [each["name"] for each in services if each["state"] != "STOPPING"]:
-        print(f"It keeps up {_services(kept)}; `bireme service stop NAME` ends one.")
+        print(f"It keeps up {services_words(kept)}; `bireme service stop NAME` ends one.")
     if about.get("problem"):
         print(f"Problem: {about['problem']}")
     if unmeasured := (about.get("telemetry") or {}).get("problem"):
@@ -219,124 +210,10 @@ def gpus_of(gres: str) -> dict[str, int]:
     return dict(found)
 
 
-def _services(names: list[str]) -> str:
+def services_words(names: list[str]) -> str:
     """`2 services (chat, draw)`; of many the first ones."""
     shown = ", ".join(names[:_NAMED_SERVICES]) + (", ..." if len(names) > _NAMED_SERVICES else "")
     return f"{counted(len(names), 'service')} ({shown})"
-
-
-# --- down --------------------------------------------------------------------------------------------------
-
-
-def down(argv: list[str]) -> int:
-    return run_command("bireme down", lambda: _down(argv))
-
-
-def _down(argv: list[str]) -> int:
-    parser = _parser("down", "Stop the cluster's daemon. Running jobs go on and are found again by the next `up`.")
-    end_help = "end jobs, services' replicas, the router and the agents too; services come back with the next `up`"
-    parser.add_argument("--end-jobs", action="store_true", help=end_help)
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing when all is well")
-    given = parser.parse_args(argv)
-    paths = Paths(given.home)
-
-    told: dict[str, Any] = {}
-
-    def ask() -> int:
-        with Transport(paths.home) as transport:
-            told.update(transport.post("/v1/shutdown", {"end_jobs": given.end_jobs}))
-        return int(told["pid"])
-
-    def waits_for(what: str) -> None:
-        print(f"bireme down: the daemon is still there: it waits for {what}", file=sys.stderr)
-
-    timeout_s = _END_JOBS_S if given.end_jobs else process.STOP_TIMEOUT_S
-    try:
-        stopped = process.stop(paths.home, ask=ask, timeout_s=timeout_s, waits_for=waits_for)
-    except process.DaemonError as error:
-        raise CommandFailure(str(error)) from error
-    ended = end_left_agents(paths) if given.end_jobs else {}
-    if given.end_jobs:
-        _remove_left_groups(paths)
-        ended_router = router.end(paths.router)
-        gatherer.end(paths.gatherer)
-        if ended_router and "services" not in told:
-            told["services"] = None  # no daemon was there to name them
-    if not given.quiet:
-        for line in _what_ended(told, ended):
-            print(line)
-        print(f"The cluster at {paths.home} is down." if stopped or ended else f"No cluster runs at {paths.home}.")
-        if pid := router.pid_of(paths.router):
-            print(f"Services go on, and their router (pid {pid}). To end their replicas: bireme down --end-jobs")
-    return 0
-
-
-def _what_ended(told: dict[str, Any], left: dict[int, str]) -> Iterator[str]:
-    """`told`: by the daemon that was asked, if one was; `left`: agents that it did not end."""
-    words = [counted(told["jobs"], "running job")] if told.get("jobs") else []
-    if told.get("agents"):
-        words.append(f"the agents of {compress(told['agents'])}")
-    if words:
-        yield f"Ended {' and '.join(words)}."
-    if left:
-        nodes, pids = compress(sorted(set(left.values()))), ", ".join(map(str, sorted(left)))
-        yield f"Ended agents that no daemon heard, with the jobs that they held: {nodes} (pids {pids})."
-    if (kept := told.get("services", [])) is None or kept:
-        who = f"{_services(kept)} {'comes' if len(kept) == 1 else 'come'}" if kept else "Its services come"
-        yield f"{who} back with the next `bireme up`; then `bireme service stop NAME` ends one."
-
-
-def end_left_agents(paths: Paths) -> dict[int, str]:
-    """Agents whose daemon is gone (it was killed, or stopped without --end-jobs): each ends its tasks, then itself.
-
-    By the locks of their nodes, and by the process table: the folder of a node may have been removed. One that was
-    stopped is told to go on, so that it hears; one that hangs is killed in the end, and its keepers end with it.
-    """
-    files = glob.glob(os.path.join(paths.agents, "*", "agent.pid"))
-    by_lock = {pid: os.path.basename(os.path.dirname(file)) for file in files if (pid := _agent_pid(file))}
-    pids = by_lock | living_agents(paths.home)
-    if left := _not_ended(pids, (signal.SIGTERM, signal.SIGCONT), _AGENTS_END_S):
-        said = ", ".join(map(str, left))
-        print(f"bireme down: agents do not end in {_AGENTS_END_S:g} s, and are killed: pids {said}", file=sys.stderr)
-        if left := _not_ended(left, (signal.SIGKILL,), _AGENTS_KILLED_S):
-            said = ", ".join(map(str, left))
-            raise CommandFailure(f"agents do not end, not even killed: pids {said}; see {paths.agents}/*/agent.log")
-    return pids
-
-
-def _not_ended(pids: Iterable[int], signals: Iterable[signal.Signals], within_s: float) -> list[int]:
-    """Sends each of these signals to all of them, and waits; those that are still there then."""
-    left = sorted(pids)
-    for pid, number in itertools.product(left, signals):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-    deadline = time.monotonic() + within_s
-    while left and time.monotonic() < deadline:
-        time.sleep(0.02)
-        left = [pid for pid in left if os.path.exists(f"/proc/{pid}")]
-    return left
-
-
-def _remove_left_groups(paths: Paths) -> None:
-    """Removes the cgroups that killed agents left: no other agent comes to do it."""
-    for folder in glob.glob(os.path.join(paths.agents, "*", "")):
-        node = os.path.basename(os.path.dirname(folder))
-        if not remove_groups(paths.home, node):
-            raise CommandFailure(f"processes of node {node} do not end; see {folder}agent.log and: bireme doctor")
-
-
-def _agent_pid(pid_file: str) -> int | None:
-    """The agent that holds this file; None when nobody does, whatever it says."""
-    try:
-        with open(pid_file) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                text = file.read(20).strip()
-                return int(text) if text.isdigit() else None
-    except OSError:
-        pass  # it went away while we looked
-    return None
 
 
 # --- status ------------------------------------------------------------------------------------------------
@@ -347,7 +224,7 @@ def status(argv: list[str]) -> int:
 
 
 def _status(argv: list[str]) -> int:
-    parser = _parser("status", "Is the cluster up, how big is it, what runs.")
+    parser = cluster_parser("status", "Is the cluster up, how big is it, what runs.")
     parser.add_argument("--json", action="store_true", help="for programs")
     given = parser.parse_args(argv)
     paths = Paths(given.home)
@@ -489,7 +366,7 @@ def env(argv: list[str]) -> int:
 
 
 def _env(argv: list[str]) -> int:
-    parser = _parser("env", 'Shell commands that put sbatch, srun, squeue ... on PATH: eval "$(bireme env)"')
+    parser = cluster_parser("env", 'Shell commands that put sbatch, srun, squeue ... on PATH: eval "$(bireme env)"')
     parser.add_argument("--shell", choices=("bash", "zsh", "sh", "fish", "csh"), default=None, help="default: $SHELL")
     parser.add_argument("--unset", action="store_true", help="commands that take it back")
     given = parser.parse_args(argv)
@@ -547,7 +424,8 @@ def _quoted_for_fish(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _parser(name: str, about: str) -> argparse.ArgumentParser:
+def cluster_parser(name: str, about: str) -> argparse.ArgumentParser:
+    """Of a command about one cluster as a whole: `--home` says which."""
     parser = Arguments(prog=f"bireme {name}", description=about)
     parser.add_argument("--home", default=None, metavar="DIR", help=_HOME_HELP)
     return parser

@@ -25,7 +25,7 @@ SLURM_COMMANDS = (*sorted(ANSWERED), *_NEAR)
 
 _OWN_COMMANDS = {
     "up": ("bireme.cli.lifecycle", "up"),
-    "down": ("bireme.cli.lifecycle", "down"),
+    "down": ("bireme.cli.taking_down.command", "down"),
     "status": ("bireme.cli.lifecycle", "status"),
     "env": ("bireme.cli.lifecycle", "env"),
     "doctor": ("bireme.cli.doctor", "main"),

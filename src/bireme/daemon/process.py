@@ -27,6 +27,7 @@ from bireme.daemon.paths import NO_CONF, Paths
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 90.0
 """A daemon ends within less (`ending.MOST_S`), or is stuck in the kernel."""
+_KILLED_S = 10.0
 _POLL_S = 0.02
 _PATIENCE_S = 3.0
 """So long nothing is said of what the daemon's end waits for."""
@@ -281,17 +282,23 @@ def stop(
     """Ends the daemon and returns True, or False when none runs. `ask` asks it through the API; else SIGTERM does.
 
     `ask` returns the pid of who answered. Asking can do more than the signal (end the jobs too); a daemon that does not
-    answer, or in whose place another one does, still gets the signal. `waits_for` is told what the daemon's end waits
-    for, where it takes a while.
+    answer, or in whose place another one does, still gets the signal; one that was stopped is told to go on, and one
+    that has not ended by then is killed. `waits_for` is told what its end waits for, where it takes a while.
     """
     if _is_anothers(home):
         raise DaemonError(f"the cluster at {Paths(home).home} belongs to another user")
     pid = running_pid(home)
     if pid is None:
         return False
+    _signal_if_running(home, pid, signal.SIGCONT)
     if not _has_heard(ask, pid):
         _signal_if_running(home, pid, signal.SIGTERM)
-    _await_end(home, pid, timeout_s, waits_for)
+    left = _left_of(home, pid, timeout_s, waits_for)
+    if left is not None:
+        waits_for(f"nothing more: it has not ended in {timeout_s:g} s{left}, and is killed")
+        _signal_if_running(home, pid, signal.SIGKILL)
+        if _left_of(home, pid, _KILLED_S, lambda _: None) is not None:
+            raise DaemonError(f"the daemon (pid {pid}) does not end, not even killed{left}; see {Paths(home).log}")
     return True
 
 
@@ -303,17 +310,18 @@ def _has_heard(ask: Callable[[], int] | None, pid: int) -> bool:
         return False
 
 
-def _await_end(home: str | None, pid: int, timeout_s: float, waits_for: Callable[[str], None]) -> None:
+def _left_of(home: str | None, pid: int, timeout_s: float, waits_for: Callable[[str], None]) -> str | None:
+    """None: it has ended in time; else what it still waited for, in words that may be none."""
     began, said = time.monotonic(), ""
     while running_pid(home) == pid:
         passed_s, now = time.monotonic() - began, _waits_for(Paths(home).ending, pid)
         if passed_s > timeout_s:
-            what = f": it waits for {now}" if now else ""
-            raise DaemonError(f"the daemon (pid {pid}) does not end{what}; see {Paths(home).log}")
+            return f" (it waited for {now})" if now else ""
         if passed_s > _PATIENCE_S and now and now != said:
             said = now
             waits_for(now)
         time.sleep(_POLL_S)
+    return None
 
 
 def _waits_for(path: str, pid: int) -> str:

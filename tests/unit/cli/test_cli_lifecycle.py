@@ -11,6 +11,7 @@ import pytest
 from tests.unit.cli.fake_daemon import FakeDaemon
 
 from bireme.cli import doctor, lifecycle
+from bireme.cli.taking_down import command
 from bireme.daemon.paths import Paths
 
 NODES = [
@@ -143,7 +144,7 @@ def test_status_without_a_cluster(home: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_down_without_a_cluster_is_no_error(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert lifecycle.down([]) == 0
+    assert command.down([]) == 0
     assert "No cluster runs at" in capsys.readouterr().out
 
 

@@ -104,17 +104,30 @@ def test_down_ends_the_one_that_holds_the_home_whoever_answers(home: str) -> Non
 
 
 def test_down_says_what_the_end_waits_for(home: str) -> None:
-    pid, told = process.start(home), list[str]()
-    Path(Paths(home).ending).write_text(f"{pid} the router to end\n")
+    """And ends it all the same when that never comes about."""
+    Paths(home).create()
+    holds = (
+        "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "from bireme.daemon import paths, process; lock = process.Lock(paths.Paths(sys.argv[1]));"
+        "print(flush=True); signal.pause()"
+    )
+    with subprocess.Popen([sys.executable, "-c", holds, home], stdout=subprocess.PIPE) as stuck:
+        assert stuck.stdout is not None
+        assert stuck.stdout.readline()
+        Path(Paths(home).ending).write_text(f"{stuck.pid} the router to end\n")
+        told: list[str] = []
+        after_s = process._PATIENCE_S + 0.5
+        assert process.stop(home, timeout_s=after_s, waits_for=told.append) is True
+        assert stuck.wait(10) == -signal.SIGKILL
+    killed = f"nothing more: it has not ended in {after_s:g} s (it waited for the router to end), and is killed"
+    assert told == ["the router to end", killed]
+
+
+def test_one_that_was_stopped_is_told_to_go_on_and_ends(home: str) -> None:
+    pid = process.start(home)
     os.kill(pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(
-            process.DaemonError, match=rf"pid {pid}\) does not end: it waits for the router to end; see"
-        ):
-            process.stop(home, timeout_s=process._PATIENCE_S + 0.5, waits_for=told.append)
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    assert told == ["the router to end"]
+    assert process.stop(home, ask=lambda: ask_to_end(home)) is True
+    assert process.running_pid(home) is None
 
 
 def test_up_fails_when_the_daemon_that_is_there_does_not_answer(

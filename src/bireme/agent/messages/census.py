@@ -1,5 +1,5 @@
-"""What an agent answers a gatherer: whose first processes they are. Apart from the other messages: a gatherer, one on
-every machine, needs nothing else of them."""
+"""What an agent says of itself to who is no daemon: to a gatherer whose first processes they are, to `bireme down` what
+it still holds. Apart from the other messages: a gatherer, one on every machine, needs nothing else of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class OwnedProcess(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Census(msgspec.Struct, frozen=True):
-    """Answer to each line of a gatherer: all tasks that run on the node now."""
+    """Answer to each line of a gatherer: all tasks that run on the node now. To who asks it to leave: what it holds."""
 
     node: str
     tasks: tuple[OwnedProcess, ...] = ()
+    jobs: tuple[int, ...] = ()
+    version: str = ""
+    """Its release; empty: one that did not say so yet."""

@@ -254,7 +254,7 @@ class Ping(Order, tag="ping", kw_only=True):
 
 
 class Exit(Order, tag="exit", kw_only=True):
-    """End the jobs, then yourself. `if_idle`: only if you have nothing to do and nothing to say."""
+    """End the jobs, then yourself. `if_idle`: let them end first, and end when you have nothing to do."""
 
     grace_s: float = 0.0
     if_idle: bool = False

@@ -242,7 +242,7 @@ def find_marked(variable: str, value: str | None = None) -> list[Stray]:
     """
     found = []
     for entry in process_table().values():
-        if entry.is_dead:
+        if entry.is_dead or not entry.vsize_bytes:  # a thread of the kernel's: it has no environment
             continue
         marker = environment_value(entry.pid, variable)
         if marker is not None and value in (None, marker):

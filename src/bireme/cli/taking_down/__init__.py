@@ -1,0 +1,1 @@
+"""`bireme down`: the end of a cluster on this machine, and the truth about what is left of it."""
