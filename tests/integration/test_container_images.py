@@ -220,3 +220,28 @@ def test_at_a_terminal_a_pull_is_a_bar_that_is_gone_when_the_task_runs(site: Sit
     assert max(map(len, bars)) < 72
     assert "25%" not in shown
     assert shown.endswith("\r\x1b[Kpyxis: imported docker image: " + f"{site.image}:drawn\r\nit runs\r\n"), shown
+
+
+def test_an_agent_that_outlives_its_daemon_has_the_settings_of_the_next(site: Site) -> None:
+    """They were read when the agent was started, for as long as jobs kept it alive."""
+    made = site.put("settings")
+    code, job, err = site.run("sbatch", "--parsable", "-n1", "--wrap", "while [ ! -e over ]; do sleep 0.05; done")
+    assert code == 0, err
+    site.cluster.until_started(job.strip())
+    agents = [site.cluster.agent_pid(node) for node in ("n1", "n2")]
+    before = dict(site.cluster.variables)
+    site.cluster.variables["BIREME_IMAGES_CACHE"] = str(site.cluster.folder / "elsewhere")
+    site.cluster.kill_daemon()
+    site.cluster.up_again()
+    try:
+        code, out, err = site.run("srun", f"--container-image={site.image}:settings", "cat", "/made-by")
+        assert (code, out[:9]) == (0, "settings "), err
+        there = json.loads(site.run("bireme", "images", "--json")[1])
+        assert there["folder"].startswith(str(site.cluster.folder / "elsewhere"))
+        assert [each["digest"] for each in there["images"]] == [made.digest]
+        assert [site.cluster.agent_pid(node) for node in ("n1", "n2")] == agents
+    finally:
+        (site.home / "over").touch()
+        site.cluster.variables.clear()
+        site.cluster.variables.update(before)
+    assert site.cluster.wait(job.strip())["state"] == "COMPLETED"

@@ -8,7 +8,6 @@ from bireme.core.model.cluster import ClusterConfig, NodeConfig
 from bireme.engines.crew.gangs import Gang, Next, StepStart
 from bireme.engines.crew.multi_prog import MultiProgError, programs
 from bireme.engines.embedded.agents import launch_entries
-from bireme.images.messages import Policy
 
 
 def test_a_gangs_script_starts_when_the_last_node_is_prepared() -> None:
@@ -76,7 +75,7 @@ def test_a_node_named_like_the_host_is_real_and_the_others_are_virtual() -> None
     config = ClusterConfig(
         nodes=(NodeConfig(name="host", cpus=1), NodeConfig(name="n1", cpus=1)), raw={"TaskPlugin": "task/affinity"}
     )
-    entries = launch_entries(config, {"cpus": True, "memory": True}, Policy(), host="host.example.org")
+    entries = launch_entries(config, {"cpus": True, "memory": True}, host="host.example.org")
     assert [entries[node]["virtual"] for node in ("host", "n1")] == [False, True]
     assert [entries[node]["bind_cpus"] for node in ("host", "n1")] == [True, False]
     assert [entries[node]["confine"]["cpus"] for node in ("host", "n1")] == [True, False]

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from bireme.agent.keeping.launching import Launching
 from bireme.agent.starting.spawn import Birth, SpawnError
 from bireme.agent.system.identity import Identity
@@ -73,6 +75,7 @@ class _Key:
     image: str
     folder: str
     environment: tuple[tuple[str, str], ...]
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,9 @@ class _Known:
 class Images:
     """What the tasks of a node ask for."""
 
-    def __init__(self, loop: Loop, policy: Policy) -> None:
-        self._loop, self._policy = loop, policy
+    def __init__(self, loop: Loop, cache: str) -> None:
+        """`cache`: where images are kept where a policy does not say."""
+        self._loop, self._cache = loop, cache
         self._fetches: dict[_Key, _Fetch] = {}
         self._known: dict[_Key, _Known] = {}
 
@@ -104,6 +108,7 @@ class Images:
         image: str,
         identity: Identity | None,
         environment: Mapping[str, str],
+        policy: Policy,
         *,
         folder: str,
         begun_at: float,
@@ -113,8 +118,9 @@ class Images:
         """`identity`: whom the task runs as; None: the agent's own. `folder`: what a relative path begins at.
         `begun_at`: when the job began, which has the same image from then on, whatever becomes of the tag."""
         known = tuple((name, environment[name]) for name in _VARIABLES if name in environment)
-        key = _Key(identity or Identity.own(), image, folder, known)
-        since = begun_at - self._policy.fresh_s
+        policy = policy if policy.cache else replace(policy, cache=self._cache)
+        key = _Key(identity or Identity.own(), image, folder, known, policy)
+        since = begun_at - policy.fresh_s
         if (fetched := self._fetched_before(key, since)) is not None:
             return self._at_once(fetched, heard, done)
         ask = Ask(heard, done, since)
@@ -124,7 +130,7 @@ class Images:
     def _join(self, key: _Key, ask: Ask) -> None:
         fetch = self._fetches.get(key)
         if fetch is None:
-            fetch = _Fetch(self._loop, self._policy, key, ask.since, self._over)
+            fetch = _Fetch(self._loop, key, ask.since, self._over)
             self._fetches[key] = fetch
             fetch.begin()
         ask.leave = fetch.leave
@@ -191,7 +197,6 @@ class _Fetch:
     """One process that fetches, and all who wait for it."""
 
     _loop: Loop
-    _policy: Policy
     key: _Key
     since: float
     _over: Callable[[_Fetch, Image | ImageRefused | None], None]
@@ -204,10 +209,10 @@ class _Fetch:
 
     def begin(self) -> None:
         try:
-            _make_folder(self._policy, self.key.identity)
+            _make_folder(self.key.policy, self.key.identity)
             birth, mine, theirs = self._birth()
         except OSError as error:
-            self._outcome = ImageRefused(f"no image can be fetched into {self._policy.cache}: {error.strerror}")
+            self._outcome = ImageRefused(f"no image can be fetched into {self.key.policy.cache}: {error.strerror}")
             self._loop.call_later(0.0, self._end)
             return
         self._read_fd = mine
@@ -234,7 +239,7 @@ class _Fetch:
             image=self.key.image,
             folder=self.key.folder,
             since=self.since,
-            policy=self._policy,
+            policy=self.key.policy,
             environment=dict(self.key.environment),
         )
         question = os.memfd_create("wanted", os.MFD_CLOEXEC)  # no pipe, which somebody would have to wait at
@@ -296,7 +301,7 @@ class _Fetch:
         """Whether what the user's process says of paths can be so: it is their process, and this agent may be root."""
         if isinstance(told, ImageRefused) or not told.lock:
             return isinstance(told, ImageRefused) or told.root.startswith("/")
-        roots = os.path.join(folder_of(self._policy, self.key.identity.uid), "roots")
+        roots = os.path.join(folder_of(self.key.policy, self.key.identity.uid), "roots")
         place = os.path.dirname(told.lock)
         return os.path.dirname(place) == roots and told.root == f"{place}/root" and ".." not in place.split("/")
 

@@ -14,10 +14,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from msgspec import convert
-from msgspec.structs import replace
 
 from bireme.agent.confining.confined import NodeConfinement
 from bireme.agent.confining.container import Container
@@ -31,7 +27,6 @@ from bireme.agent.starting.script_pool import ScriptPool
 from bireme.agent.system.identity import Identity
 from bireme.agent.system.loop import Loop
 from bireme.agent.system.processes import ProcessIdentity
-from bireme.images.messages import Policy
 
 log = logging.getLogger("bireme.agent")
 
@@ -56,17 +51,10 @@ class NodeSettings:
     kill_over_memory: bool = False
     """JobAcctGatherParams=OverMemoryKill: a step that a sample finds above its job's memory is ended."""
     container: Container = field(default_factory=Container)
-    images: dict[str, Any] = field(default_factory=dict)
-    """A `bireme.images.messages.Policy`: the settings `images.*`."""
 
     @property
     def directory(self) -> Path:
         return Path(self.home) / "agents" / self.name
-
-    @property
-    def image_policy(self) -> Policy:
-        policy = convert(self.images, Policy)
-        return policy if policy.cache else replace(policy, cache=f"{self.home}/images")
 
 
 @dataclass(slots=True)
@@ -91,7 +79,7 @@ class Node:
         self.directory = str(self.settings.directory)
         self.scripts = ScriptPool(f"{self.directory}/scripts")
         self.inbox = Inbox(self.loop, self.settings.container.inbox)
-        self.images = Images(self.loop, self.settings.image_policy)
+        self.images = Images(self.loop, f"{self.settings.home}/images")
 
     @property
     def name(self) -> str:

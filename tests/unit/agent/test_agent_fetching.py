@@ -56,7 +56,7 @@ class Asker:
         self.wanted += 1
         heard, done = self.heard.append, self._done
         return self.images.ask(
-            image, identity, dict(os.environ), folder=folder, begun_at=begun_at, heard=heard, done=done
+            image, identity, dict(os.environ), Policy(), folder=folder, begun_at=begun_at, heard=heard, done=done
         )
 
     def _done(self, outcome: Fetched | ImageRefused) -> None:
@@ -67,7 +67,7 @@ class Asker:
 
 @pytest.fixture
 def asker(loop: Loop, tmp_path: Path) -> Asker:
-    return Asker(loop, Images(loop, Policy(cache=str(tmp_path / "cache"))))
+    return Asker(loop, Images(loop, str(tmp_path / "cache")))
 
 
 def test_a_folder_is_ready_with_what_it_says_of_itself(asker: Asker, root: Path) -> None:
@@ -133,7 +133,7 @@ def test_another_users_image_is_read_with_their_rights(
     asker.ask(str(root), NOBODY)
     asker.loop.run()
     root.chmod(0o700)
-    asker.images = Images(asker.loop, Policy(cache=str(root.parent / "cache")))
+    asker.images = Images(asker.loop, str(root.parent / "cache"))
     asker.ask(str(root), NOBODY)
     asker.loop.run()
     assert isinstance(asker.told[0], Fetched)

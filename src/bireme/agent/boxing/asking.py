@@ -235,6 +235,7 @@ class _Making:
             self.order.image,
             self.identity,
             birth.env,
+            self.order.images,
             folder=birth.cwd,
             begun_at=self.begun_at,
             heard=self._heard,

@@ -19,6 +19,7 @@ from bireme.agent.messages.lines import LineReader, decode_line
 from bireme.agent.messages.protocol import ProtocolError
 from bireme.agent.system.output import OpenFileError
 from bireme.core.model.serving.probes import ReplicaOf
+from bireme.images.messages import Policy
 
 Key = tuple[int, int]
 """(job id, generation)."""
@@ -62,6 +63,8 @@ class Box(msgspec.Struct, kw_only=True, omit_defaults=True):
     writable: bool = True
     kept: tuple[str, ...] = ()
     """Variables that win over the image's."""
+    images: Policy = Policy()
+    """Where images are kept and how they are had: of the daemon that is there now, since agents outlive daemons."""
 
 
 class Batch(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -7,23 +7,25 @@ Called by `payloads`. The words of the options are read by `slurm/containers`; w
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bireme.agent.boxes.blueprint import TMPFS, UMOUNT, Mount
 from bireme.agent.messages.orders import Box
 from bireme.core.model.jobs import JobSpec
 from bireme.core.model.steps import StepSpec
+from bireme.images.messages import Policy
 from bireme.slurm import containers
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerDefaults:
-    """What holds where nobody says: the settings `containers.*`, as Pyxis' configuration has them."""
+    """What holds where nobody says: the settings `containers.*`, as Pyxis' configuration has them, and `images.*`."""
 
     mount_home: bool = False
     remap_root: bool = True
     entrypoint: bool = False
     writable: bool = True
+    images: Policy = field(default_factory=Policy)
 
 
 DEFAULTS = ContainerDefaults()
@@ -46,6 +48,7 @@ def box_of(spec: JobSpec | StepSpec, work_dir: str, defaults: ContainerDefaults 
         entrypoint=_said(spec.container_entrypoint, defaults.entrypoint),
         writable=_said(spec.container_writable, defaults.writable),
         kept=containers.variables(spec.container_env),
+        images=defaults.images,
     )
 
 

@@ -21,11 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
-
 from bireme.agent.confining.namespaces import loopback_address
 from bireme.core.model.cluster import ClusterConfig
-from bireme.images.messages import Policy
 
 log = logging.getLogger("bireme.engines.embedded")
 
@@ -33,7 +30,7 @@ _STARTING_S = 60.0
 
 
 def launch_entries(
-    config: ClusterConfig, confine: Mapping[str, bool], images: Policy, host: str | None = None
+    config: ClusterConfig, confine: Mapping[str, bool], host: str | None = None
 ) -> dict[str, dict[str, Any]]:
     """Per node, what its agent must know. A node is virtual unless it is named like this host."""
     host = (host or socket.gethostname()).partition(".")[0]
@@ -53,7 +50,6 @@ def launch_entries(
             "proctrack": config.raw.get("ProctrackType", ""),
             "sample_s": float(config.settings.account_gather_frequency_s or 30),
             "kill_over_memory": kills_over_memory(config),
-            "images": to_builtins(images),
         }
     return entries
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from bireme.agent import census
@@ -52,12 +53,12 @@ class EmbeddedEngine(CrewEngine):
         `containers`: how those of jobs are that do not say. `images`: where theirs are kept, and how they are fetched.
         `facts`: what job variables need of gres.conf; worked out from `config` alone when not given.
         """
-        super().__init__(config, PayloadWriter(home, config, blobs, facts, containers=containers))
+        held = replace(containers, images=images or Policy(cache=str(home / "images")))
+        super().__init__(config, PayloadWriter(home, config, blobs, facts, containers=held))
         self._home = home
         self._capabilities = Capabilities(past=self, confinement=self, agents=self, environments=self, images=self)
         self._confine = dict(confine or {})
-        self._images = images or Policy(cache=str(home / "images"))
-        self._starter = AgentStarter(home, launch_entries(config, self._confine, self._images))
+        self._starter = AgentStarter(home, launch_entries(config, self._confine))
         self._links: dict[str, AgentLink] = {}
         self.isolation: dict[str, dict[str, str]] = {}
         """Per node, what its agent could and could not set up: for `bireme doctor`."""
@@ -121,7 +122,7 @@ class EmbeddedEngine(CrewEngine):
         """
         before = {node.name for node in self._config.nodes}
         self._config = config
-        self._starter.entries = launch_entries(config, self._confine, self._images)
+        self._starter.entries = launch_entries(config, self._confine)
         self._payloads.reconfigure(config, facts)
         for node in config.nodes:
             if node.name not in self._links:
