@@ -162,6 +162,9 @@ def test_a_batch_script_runs_in_its_image_and_its_steps_where_they_say(site: Sit
     record, output = site.sbatch(script, "--container-image=/nowhere")
     assert record["state"] == "FAILED"
     assert output.startswith("slurmstepd: error: pyxis: /nowhere is not there: "), output
+    record, output = site.sbatch(script.replace("/bin/sh", "/bin/nosh"))
+    assert record["state"] == "FAILED"
+    assert "pyxis: the script begins with #!/bin/nosh, and the image has no /bin/nosh: " in output
 
 
 def test_steps_of_a_job_share_a_container_by_its_name(site: Site) -> None:

@@ -40,7 +40,7 @@ from bireme.agent.node import Node, asked_for
 from bireme.agent.records import JobKey
 from bireme.agent.replicas import ReplicaRun
 from bireme.agent.scripts import Done, Heard, Prologue, ScriptRun, prologue
-from bireme.agent.starting.batch import batch_streams, is_sure_to_start
+from bireme.agent.starting.batch import batch_streams, interpreter_of, is_sure_to_start
 from bireme.agent.starting.spawn import OPENING, SHORTAGES, Birth, SpawnError
 from bireme.agent.starting.wrappers import InCgroups, Wrapper, wrapped
 from bireme.agent.steps import StepOwner, StepRun
@@ -252,7 +252,9 @@ class JobRun:
                 return
             self._tell_launched()
             done = partial(self._box_came, batch)
-            boxing = BoxedBatch(self.node, self._boxes, batch.box, self._keeper, birth, done)
+            boxing = BoxedBatch(
+                self.node, self._boxes, batch.box, self._keeper, birth, interpreter_of(batch.script), done
+            )
             self._input = boxing
             boxing.begin()
 

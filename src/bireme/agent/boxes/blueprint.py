@@ -47,6 +47,8 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The user's home folder is the machine's; else an empty one of its name."""
     mounts: tuple[Mount, ...] = ()
     parts: tuple[Part, ...] = ()
+    interpreter: str = ""
+    """Of the script that is to run in it: said to be missing now, since whoever executes the script cannot."""
     commands_of: str = ""
     """The home of the cluster whose commands are to be had inside."""
     devices: tuple[str, ...] = ()

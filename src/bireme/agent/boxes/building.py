@@ -178,6 +178,7 @@ def _build(blueprint: Blueprint, fds: list[int]) -> Built:
         set_attributes(root, Attribute.READ_ONLY, recursive=False)
     become_root_of_all(root)
     _check_workdir(blueprint)
+    _check_interpreter(blueprint.interpreter)
     if blueprint.remap_root or os.geteuid() == 0:
         _lock_mounts()
     fds += [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _FILES]
@@ -339,6 +340,13 @@ def _check_workdir(blueprint: Blueprint) -> None:
         os.chdir(blueprint.workdir or "/")
     except OSError as error:
         raise CannotBuildError(f"couldn't chdir to {blueprint.workdir}: {error.strerror}") from error
+
+
+def _check_interpreter(path: str) -> None:
+    if path and not os.path.exists(path):
+        raise CannotBuildError(
+            f"the script begins with #!{path}, and the image has no {path}: begin it with one that it has, as #!/bin/sh"
+        )
 
 
 def _put_part(root: int, taken: _Taken, part: Part) -> None:

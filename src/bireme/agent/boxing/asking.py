@@ -105,6 +105,8 @@ class Asker:
     """Shows the user a line about the wait."""
     heard: Callable[[str, Progress, str], None]
     """How far the image of this name is, and a line about it now and then, for who draws no bar."""
+    interpreter: str = ""
+    """Of the script; a step's programs are looked for by name."""
     done: Callable[[InBox | str], None]
     """With the box, to be given back; or with what stands between them and it, as a sentence."""
 
@@ -339,6 +341,7 @@ class _Making:
             workdir_asked=bool(order.workdir),
             mount_home=order.mount_home,
             mounts=(*(Mount(each.source, each.target, each.flags) for each in image.mounts), *order.mounts),
+            interpreter=self.asker.interpreter,
             commands_of=home,
             parts=tuple(parts),
             devices=(*devices, *others),

@@ -43,6 +43,7 @@ class BoxedBatch:
     order: Box
     keeper: Keeper
     birth: Birth
+    interpreter: str
     done: Callable[[InBox | NoBox], None]
     _opening: int = 0
     _wait: Wait | None = None
@@ -78,7 +79,14 @@ class BoxedBatch:
         self._opening = 0
         if self._cancelled:
             return
-        asker = Asker(keeper=self.keeper, birth=self.birth, say=self._say, heard=self._heard, done=self._came)
+        asker = Asker(
+            keeper=self.keeper,
+            birth=self.birth,
+            say=self._say,
+            heard=self._heard,
+            interpreter=self.interpreter,
+            done=self._came,
+        )
         self._wait = self.boxes.ask(self.order, asker)
 
     def _came(self, outcome: InBox | str) -> None:

@@ -28,8 +28,14 @@ def batch_streams(batch: Batch) -> tuple[TaskFile, TaskFile, TaskFile]:
 
 def is_sure_to_start(script: str) -> bool:
     """Whether its interpreter is one of the system's. Looks at no file that a user may have made hard to look at."""
+    path = interpreter_of(script)
+    if not path.startswith(_SYSTEM_FOLDERS) or ".." in path:
+        return False
+    return os.access(path, os.X_OK)
+
+
+def interpreter_of(script: str) -> str:
+    """What its first line names; empty where that names none."""
     first = script.partition("\n")[0]
     words = first[2:].split(None, 1) if first.startswith("#!") else ()
-    if not words or not words[0].startswith(_SYSTEM_FOLDERS) or ".." in words[0]:
-        return False
-    return os.access(words[0], os.X_OK)
+    return words[0] if words else ""
