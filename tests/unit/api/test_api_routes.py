@@ -17,11 +17,12 @@ import pytest
 from bireme.api.routes.history import _merged
 from bireme.api.serving import server
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
-from bireme.core.model.events import ClusterConfigured, JobAllocated, JobCancelled, JobStarted
+from bireme.core.model.events import ClusterConfigured, JobAllocated, JobCancelled, JobForgotten, JobStarted
 from bireme.core.model.jobs import Outcome
 from bireme.core.model.refusals import Refusal, Why
 from bireme.core.model.resources import Allocation, NodeShare
 from bireme.ports import Capabilities, JournalError
+from bireme.slurm.records.steps import history_rows
 
 Running = Any
 """The fixture `api` of conftest.py: `transport`, `cluster`, `happen`."""
@@ -459,6 +460,25 @@ def test_history_shows_what_still_runs(api: Running) -> None:
     assert api.transport.get("/v1/history", {"fields": "job_id", "user": str(os.getuid())})["jobs"] == [
         {"job_id": job_id}
     ]
+
+
+def test_a_component_that_is_only_in_the_history_is_told_of_alone(api: Running) -> None:
+    part = {"spec": {}, "script": SCRIPT}
+    leader = api.transport.post("/v1/jobs", {"het": [part, part]})["job_id"]
+
+    def told(job: str) -> list[str]:
+        named = [one["job"] for one in api.transport.get(f"/v1/jobs/{job}/why", {"suggestions": 0})["jobs"]]
+        assert [one["job"] for one in api.transport.get(f"/v1/jobs/{job}/timeline")["timelines"]] == named
+        return named
+
+    assert told(f"{leader}+1") == [f"{leader}+1"]
+    api.transport.post("/v1/cancel", {"jobs": [str(leader)]})
+    for job in [api.cluster.state.jobs[leader], api.cluster.state.jobs[leader + 1]]:
+        api.cluster.store.append([], history_rows(api.cluster.state, job, job.phase, 1000.0))
+        api.happen(JobForgotten(job.id))
+    assert told(f"{leader}+1") == [f"{leader}+1"]
+    assert told(str(leader)) == [f"{leader}+0", f"{leader}+1"]
+    assert refused(api.transport.get, f"/v1/jobs/{leader}+2/why").code == "ESLURM_INVALID_JOB_ID"
 
 
 def test_events_come_as_they_happen_and_after_a_number(api: Running) -> None:

@@ -1,6 +1,7 @@
 """A job by its name, in the queue or else in the history, and where things are known of it from.
 
-Used by the routes that tell of one job with all that is known of it (`routes/timelines`, `routes/diagnosis`).
+Used by the routes that tell of one job, also of one that the cluster no longer has in memory (`routes/timelines`,
+`routes/why`, `routes/experiments` ...).
 Invariant: only jobs that the caller may see are found; one that is not is as one that never was.
 """
 
@@ -17,6 +18,7 @@ from bireme.api.measured import NOT_MEASURED
 from bireme.api.routing import Context
 from bireme.api.targets import one_target
 from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
 from bireme.core.model.jobs import Job
 from bireme.core.model.refusals import Refusal, Why
 from bireme.ports import HistoryQuery, Series, Store
@@ -46,12 +48,23 @@ async def found(api: Context, request: Request) -> tuple[list[Job], list[dict[st
     jobs = list(api.seen(caller, jobs))
     if jobs:
         return jobs, []
-    query = HistoryQuery(jobs=((target.job_id, target.task_id),))
-    past = await api.in_thread(request, partial(api.archive.finished, query))
-    seen = [record for record in past if api.sees(caller, record["user_id"], record.get("account") or "")]
-    if not seen:
+    past = await over(api, request, target)
+    if not past:
         raise Refusal(Why.INVALID_JOB_ID)
-    return [], seen
+    return [], past
+
+
+async def over(api: Context, request: Request, target: Target) -> list[dict[str, Any]]:
+    """The records of the history that `target` means, and that the caller may see."""
+    caller, query = api.caller(request), HistoryQuery(jobs=((target.job_id, target.task_id),))
+    past = await api.in_thread(request, partial(api.archive.finished, query))
+    return [
+        record
+        for record in past
+        if api.sees(caller, record["user_id"], record.get("account") or "")
+        # the history tells of a component with all of its job
+        and target.het_offset in (None, record.get("het_offset"))
+    ]
 
 
 async def sources(api: Context) -> Sources:

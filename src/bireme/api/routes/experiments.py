@@ -7,12 +7,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from bireme.api.looking_back import known
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, words
 from bireme.api.targets import one_target
 from bireme.core.jobs import requests
 from bireme.core.model.refusals import Caller, Refusal, Why
-from bireme.ports import Experiments, HistoryQuery
+from bireme.ports import Experiments
 
 routes = Routes("experiments")
 
@@ -25,6 +26,7 @@ async def show_experiment(api: Context, request: Request) -> Response:
     """The job's run in MLflow (`link`, `status`, `metrics`: the latest of each, `params`, `curves`) and in Weights &
     Biases (`run_id`, `link`); null where it has none.
 
+    `supposed`: of a job that is only in the history it is not known whether it was told of this run.
     `missed` says why the job's latest start was told of no run, `problem` why the server could not be asked. A point of
     a curve is its time, its step and its value. Only for the owner and operators: the daemon asks with its own rights.
     """
@@ -47,11 +49,9 @@ async def _of(api: Context, request: Request, experiments: Experiments, metrics:
         if api.sees(caller, job.spec.owner.uid, job.spec.account):
             _check_owner(caller, job.spec.owner.uid)
             return await experiments.of_job(job, metrics)
-    past = await api.in_thread(request, api.archive.finished, HistoryQuery(jobs=((target.job_id, target.task_id),)))
-    for record in past:
-        if api.sees(caller, record["user_id"], record.get("account") or ""):
-            _check_owner(caller, record["user_id"])
-            return await experiments.of_past(record["job_id"], record["submit_time"], metrics)
+    for record in await known.over(api, request, target):
+        _check_owner(caller, record["user_id"])
+        return await experiments.of_past(record["job_id"], record["submit_time"], metrics)
     raise Refusal(Why.INVALID_JOB_ID)
 
 

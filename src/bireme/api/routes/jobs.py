@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from bireme.api import listing
 from bireme.api.answers import Recipe
 from bireme.api.live import event_content
+from bireme.api.looking_back import known
 from bireme.api.passing import passed_on
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routes.orders import Change, read_order, whole
@@ -30,7 +31,7 @@ from bireme.core.model.jobs import Finished, Job, JobSpec, Pending, Starting
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.model.resources import ExitStatus
 from bireme.core.state.state import State
-from bireme.ports import HistoryQuery, Order
+from bireme.ports import Order
 from bireme.slurm.records.many import Records
 
 routes = Routes("jobs")
@@ -203,11 +204,8 @@ async def _wait_answer(api: Context, request: Request, target: Target, jobs: lis
     array = api.cluster.state.arrays.get(target.job_id)
     some_forgotten = not jobs or (array is not None and target.task_id is None and len(jobs) < array.total)
     if done and some_forgotten:  # tasks that were forgotten meanwhile still count for `sbatch --wait`
-        past = HistoryQuery(jobs=((target.job_id, target.task_id),))
-        known, caller = {job.id for job in jobs}, api.caller(request)
-        finished = await api.in_thread(request, api.archive.finished, past)
-        seen = [each for each in finished if api.sees(caller, each["user_id"], each.get("account") or "")]
-        records += [record for record in seen if record["job_id"] not in known]
+        here = {job.id for job in jobs}
+        records += [record for record in await known.over(api, request, target) if record["job_id"] not in here]
         if not records:
             raise Refusal(Why.INVALID_JOB_ID)
     return answer({"done": done, "jobs": records})

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bireme.api import measured
+from bireme.api.looking_back import known
 from bireme.api.measured import Span
 from bireme.api.problems import ProblemError, answer
 from bireme.api.routing import Context, Routes, is_id, number, words
@@ -20,7 +21,7 @@ from bireme.core.telemetry.exported import sums_by_job
 from bireme.core.telemetry.metrics import BY_NAME, METRICS
 from bireme.core.telemetry.subjects import Subject
 from bireme.exposition import MEDIA
-from bireme.ports import HistoryQuery, Series, SeriesError, Telemetry
+from bireme.ports import Series, SeriesError, Telemetry
 
 routes = Routes("telemetry")
 
@@ -191,10 +192,8 @@ async def _life(api: Context, request: Request, text: str) -> tuple[int, float, 
         if api.sees(caller, job.spec.owner.uid, job.spec.account):
             ended = getattr(job.phase, "ended_at", None)
             return job.id, job.submitted_at, ended
-    past = await api.in_thread(request, api.archive.finished, HistoryQuery(jobs=((target.job_id, target.task_id),)))
-    for record in past:
-        if api.sees(caller, record["user_id"], record.get("account") or ""):
-            return record["job_id"], record["submit_time"], record.get("end_time")
+    for record in await known.over(api, request, target):
+        return record["job_id"], record["submit_time"], record.get("end_time")
     raise Refusal(Why.INVALID_JOB_ID)
 
 

@@ -14,11 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bireme.api import listing
+from bireme.api.looking_back import known
 from bireme.api.privacy import WORDS, Viewer
 from bireme.api.problems import answer
 from bireme.api.routes.faults.findings import Reader
 from bireme.api.routing import Context, Routes, flag
 from bireme.api.targets import one_target
+from bireme.commands.scancel import label
 from bireme.core.faults.findings.concerning import concerning
 from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
@@ -32,7 +34,6 @@ from bireme.core.why.healed import explain_healed
 from bireme.core.why.running import explain_running
 from bireme.core.why.sooner import find_sooner
 from bireme.core.why.waiting import explain_waiting
-from bireme.ports import HistoryQuery
 from bireme.store.codec import all_fields
 from bireme.store.planning_input import encode_input
 
@@ -180,7 +181,7 @@ def _suggestions(
 
 def _named(job: Job) -> dict[str, Any]:
     return {
-        "job": job.label,
+        "job": _label(job),
         "job_id": job.id,
         "name": job.spec.name,
         "user": job.spec.owner.user,
@@ -190,15 +191,12 @@ def _named(job: Job) -> dict[str, Any]:
 
 async def _from_history(api: Context, request: Request, target: Target) -> dict[str, Any]:
     """Of a job that the cluster no longer has in memory."""
-    query = HistoryQuery(jobs=((target.job_id, target.task_id),))
-    caller = api.caller(request)
-    found = await api.in_thread(request, api.archive.finished, query)
-    past = [record for record in found if api.sees(caller, record["user_id"], record.get("account") or "")]
+    past = await known.over(api, request, target)
     if not past:
         raise Refusal(Why.INVALID_JOB_ID)
     told = [
         {
-            "job": _label(record),
+            "job": label(record),
             "job_id": record["job_id"],
             "name": record["name"],
             "user": record["user_name"],
@@ -210,9 +208,8 @@ async def _from_history(api: Context, request: Request, target: Target) -> dict[
     return {"jobs": told, "left_out": len(past) - len(told), "now": api.now()}
 
 
-def _label(record: dict[str, Any]) -> str:
-    task = record.get("array_task_id")
-    return str(record["job_id"]) if task is None else f"{record['array_job_id']}_{task}"
+def _label(job: Job) -> str:
+    return job.label if job.het_job_id is None else f"{job.het_job_id}+{job.spec.het_component}"
 
 
 def _ended(record: dict[str, Any]) -> dict[str, Any]:

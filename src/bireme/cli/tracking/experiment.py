@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from bireme.cli.connection import make_transport
 from bireme.cli.parsing import Arguments
@@ -44,6 +43,8 @@ def _main(argv: list[str]) -> int:
         found = _asked(transport, given.job, given.metric)
         record = _record(transport, given.job)
     found |= in_files(record, found.get("wandb"), given.metric, given.logdir)
+    if found["wandb"] is not None and _left_nothing(found["wandb"]):
+        found["wandb"] = None
     if given.json:
         print(json.dumps(found, indent=2))
     else:
@@ -58,7 +59,7 @@ def _asked(transport: Transport, job: str, metrics: Sequence[str]) -> dict[str, 
         raise CommandFailure("a metric's name with a comma cannot be asked for: --json has the latest of all")
     asked = {"metrics": ",".join(metrics)} if metrics else {}
     try:
-        found: dict[str, Any] = transport.get(f"/v1/jobs/{quote(job, safe='')}/experiment", asked)
+        found: dict[str, Any] = transport.get(f"/v1/jobs/{job}/experiment", asked)
     except (BiremeUnavailable, ApiError) as error:
         if getattr(error, "status", 0) != 404 or getattr(error, "code", None) is not None:
             raise refused_by_daemon("", error) from error
@@ -68,7 +69,7 @@ def _asked(transport: Transport, job: str, metrics: Sequence[str]) -> dict[str, 
 
 def _record(transport: Transport, job: str) -> dict[str, Any]:
     try:
-        return dict(transport.get(f"/v1/jobs/{quote(job, safe='')}", {"fields": _FIELDS})["jobs"][0])
+        return dict(transport.get(f"/v1/jobs/{job}", {"fields": _FIELDS})["jobs"][0])
     except BiremeUnavailable as error:
         raise refused_by_daemon("", error) from error
     except ApiError as error:
@@ -95,6 +96,11 @@ def in_files(
         printed = next((address for log in logs if log and (address := wandb_address(log, run_id))), "")
         wandb["link"] = printed or wandb["link"]
     return {"tensorboard": [_event_file(path, metrics) for path in found.event_files], "whole": found.whole}
+
+
+def _left_nothing(run: dict[str, Any]) -> bool:
+    """A run that the job may have had, and of which nothing is in its log and its files."""
+    return bool(run.pop("supposed", False)) and not run["link"] and not run.get("folders")
 
 
 def _wandb_folder(path: str, metrics: Sequence[str]) -> dict[str, Any]:

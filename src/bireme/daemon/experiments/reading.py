@@ -48,7 +48,8 @@ class RunReader:
         return {"job_id": job.id, "mlflow": mlflow, "wandb": self._wandb(job) if told else None}
 
     async def of_past(self, job_id: int, submitted_at: float, metrics: Sequence[str]) -> dict[str, Any]:
-        """Of a job that is only in the history: its run is looked for by its key."""
+        """Of a job that is only in the history: its run is looked for by its key. Whether it was told of one in W&B is
+        not known any more: `supposed`, for whoever finds traces of it."""
         mlflow = self._keeper.mlflow
         found: dict[str, Any] | None = None
         key = run_key(self._cluster(), job_id, submitted_at)
@@ -62,7 +63,8 @@ class RunReader:
                     found = {"server": mlflow.base, "run_id": run.run_id, "missed": ""}
                     found |= _linked(mlflow.base, run.experiment_id, run.run_id)
                     found |= await self._of_run(mlflow.base, run.run_id, metrics)
-        return {"job_id": job_id, "mlflow": found, "wandb": None}
+        wandb = {"run_id": key, "link": "", "supposed": True} if self._keeper.policy.trackers.wandb else None
+        return {"job_id": job_id, "mlflow": found, "wandb": wandb}
 
     # -- MLflow --------------------------------------------------------------------------------------------------------
 
