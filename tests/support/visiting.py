@@ -34,7 +34,7 @@ class Visitor:
     def __init__(self, cluster: Cluster, user: str | None = None) -> None:
         self._cluster, self._user = cluster, user
         link = urlsplit(self.another_link())
-        self._host, self._port = link.netloc, link.port or 0
+        self._host, self.port = link.netloc, link.port or 0
         self.entered = self.enter(link.path.rpartition("/")[2])
         self.cookie = self.entered.cookie
         found = re.search(r'name="proof" content="([0-9a-f]+)"', self.get("/now").text)
@@ -64,7 +64,7 @@ class Visitor:
     @contextmanager
     def listening(self, path: str, last: str = "") -> Iterator[Iterator[tuple[str, str]]]:
         """Parts as they come: (the number of the change, what is told)."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("GET", path, headers={"Host": self._host, "Cookie": self.cookie, "Last-Event-ID": last})
         try:
             yield _parts(connection.getresponse())
@@ -72,7 +72,7 @@ class Visitor:
             connection.close()
 
     def send(self, method: str, path: str, headers: dict[str, str], body: str | None = None) -> Answer:
-        return ask(method, self._port, path, {"Host": self._host, **headers}, body)
+        return ask(method, self.port, path, {"Host": self._host, **headers}, body)
 
 
 def ask(method: str, port: int, path: str, headers: dict[str, str], body: str | None = None) -> Answer:

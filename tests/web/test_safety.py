@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from tests.support.cluster import Cluster, virtual_nodes
 from tests.support.visiting import OWN, Visitor, ask
 
 from bireme.web.pages import PAGES
+from bireme.web.passing import MOST_READS_EACH
 
 HOSTILE = '<img src=x onerror="hacked=1"></script><script>hacked=1</script>\x1b]0;gone\x07\x1b[2J\u202e{{7*7}}'
 """Markup, the end of a script, codes of terminals, another direction of writing, and a template."""
@@ -193,6 +196,21 @@ def test_private_jobs_stay_private(private: Cluster) -> None:
     assert stranger.post("/v1/reconfigure", {}).status == 403
     assert private.records(job)[0]["state"] == "RUNNING"
     assert owner.post(f"/v1/jobs/{job}/cancel", {}).status == 200
+
+
+def test_answers_without_an_end_are_bounded_for_each_user_and_take_none_from_others(private: Cluster) -> None:
+    owner, stranger = Visitor(private), Visitor(private, "nobody")
+    with ExitStack() as held:
+        for _ in range(MOST_READS_EACH):
+            sock = held.enter_context(socket.create_connection(("127.0.0.1", stranger.port), timeout=60))
+            head = f"GET /v1/events?follow=1 HTTP/1.1\r\nHost: b\r\nCookie: {stranger.cookie}\r\n\r\n"
+            sock.sendall(head.encode())
+            assert sock.recv(64).startswith(b"HTTP/1.1 200"), "the bound is for those beyond it"
+        refused = stranger.get("/v1/jobs", **OWN)
+        assert (refused.status, f"{MOST_READS_EACH} answers of yours" in refused.text) == (429, True)
+        assert stranger.get("/queue").status == 200, "pages are drawn all the same"
+        assert owner.get("/v1/jobs", **OWN).status == 200
+    private.until(lambda: stranger.get("/v1/jobs", **OWN).status == 200)
 
 
 def test_a_link_makes_nobody_another_user_unasked(private: Cluster) -> None:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import bireme
 from bireme.web.asking import NotLoggedInError, Shared
+from bireme.web.bounds import TooMuchError
 from bireme.web.drawing import Drawing
 from bireme.web.files import Files
 from bireme.web.guards import SAFE_HEADERS, Place, proof_of
@@ -116,6 +117,9 @@ def _failures(press: Press) -> dict[object, Callable[[Request, Exception], Await
         hint = "bireme status says how it is; this page tries again by itself"
         return said(request, 503, "The daemon does not answer", str(error), hint)
 
+    async def too_much(request: Request, error: Exception) -> Response:
+        return said(request, 429, "Too much at once", str(error), "what is under way goes on")
+
     async def no_such_page(request: Request, _: Exception) -> Response:
         return said(request, 404, "Not found", "There is no such page.")
 
@@ -130,6 +134,7 @@ def _failures(press: Press) -> dict[object, Callable[[Request, Exception], Await
         NotLoggedInError: not_logged_in,
         RefusedError: refused,
         AwayError: away,
+        TooMuchError: too_much,
         404: no_such_page,
         405: not_so,
         Exception: failed,

@@ -15,10 +15,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from bireme.web.upstream import RefusedError, Upstream, target_of
 
 SHARED_S, ME_S = 0.5, 2.0
+AT_ONCE_EACH = 12
 _MOST_SHARED = 512
 
 
@@ -50,6 +52,7 @@ class Shared:
     def __init__(self, upstream: Upstream, clock: Callable[[], float] = time.monotonic) -> None:
         self.upstream, self._clock = upstream, clock
         self._made: OrderedDict[tuple[Any, ...], tuple[float, asyncio.Task[Any]]] = OrderedDict()
+        self._slots: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()
         self._alike: set[str] = set()
         """Paths that the daemon has answered with the same for all who have one view."""
 
@@ -83,12 +86,17 @@ class Shared:
 
     async def _read(self, key: tuple[Any, ...], visitor: Visitor, target: str) -> tuple[Any, str]:
         try:
-            read: tuple[Any, str] = await self._once(key, SHARED_S, lambda: self.upstream.read(visitor.token, target))
+            read: tuple[Any, str] = await self._once(key, SHARED_S, lambda: self._in_turn(visitor, target))
         except RefusedError as error:
             if error.status == 401:
                 raise NotLoggedInError from None
             raise
         return read
+
+    async def _in_turn(self, visitor: Visitor, target: str) -> tuple[Any, str]:
+        """So many questions of one user at once: others' pages are drawn beside them."""
+        async with self._slots.setdefault(visitor.uid, asyncio.Semaphore(AT_ONCE_EACH)):
+            return await self.upstream.read(visitor.token, target)
 
     def forget(self, uid: int) -> None:
         """This user has changed something: what was asked before is old."""

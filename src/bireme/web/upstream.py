@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 import httptools
 
 ANSWER_S = 60.0
-MOST_AT_ONCE, MOST_STREAMS, MOST_KEPT = 64, 256, 16
+MOST_AT_ONCE, MOST_KEPT = 64, 16
 MOST_ANSWER = 64 << 20
 _READ_BYTES = 1 << 16
 VIEW = "bireme-view"
@@ -88,8 +88,8 @@ class _Parsed:
 class Streamed:
     """An answer that is read as it comes. Closed by whoever opened it."""
 
-    def __init__(self, connection: _Connection, parsed: _Parsed, closed: Callable[[], None]) -> None:
-        self._connection, self._parsed, self._closed = connection, parsed, closed
+    def __init__(self, connection: _Connection, parsed: _Parsed) -> None:
+        self._connection, self._parsed = connection, parsed
         self.status, self.headers = parsed.status, parsed.headers
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -102,9 +102,7 @@ class Streamed:
             await self._connection.read_more()
 
     def close(self) -> None:
-        """Once."""
         self._connection.close()
-        self._closed()
 
 
 class _Connection:
@@ -149,7 +147,6 @@ class Upstream:
         self._path = socket_path
         self._kept: list[_Connection] = []
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
-        self._streams = 0
 
     async def get(self, token: str, path: str, params: Mapping[str, str] | None = None) -> Any:
         """The JSON that is answered. Raises RefusedError or AwayError."""
@@ -187,12 +184,16 @@ class Upstream:
             raise RefusedError(answer.status, answer.body)
         return told_in(answer.body)
 
-    async def ask(self, method: str, target: str, token: str, body: bytes | None = None, kind: str = _JSON) -> Answer:
-        """One exchange, whatever its status. A daemon that is too busy to look at it is asked again. Raises
-        AwayError."""
+    async def ask(
+        self, method: str, target: str, token: str, body: bytes | None = None, kind: str = _JSON, *, lasts: bool = False
+    ) -> Answer:
+        """One exchange, whatever its status. A daemon that is too busy to look at it is asked again. Raises AwayError.
+
+        `lasts`: it may take long; who asks bounds how many of them there are, and none takes a page's place.
+        """
         request = _request(method, target, token, body, kind)
         for pause_s in (*_BUSY_PAUSES_S, None):
-            async with self._slots:
+            async with nullcontext() if lasts else self._slots:
                 answer = await self._exchanged(request, again=method == "GET")
             if pause_s is None or answer.status not in (429, 503) or "retry-after" not in answer.headers:
                 break
@@ -237,23 +238,17 @@ class Upstream:
 
     async def stream(self, method: str, target: str, token: str) -> Streamed:
         """An answer without an end in sight. Raises AwayError."""
-        if self._streams >= MOST_STREAMS:
-            raise AwayError(f"{MOST_STREAMS} answers without an end are being read: close some pages")
         request = _request(method, target, token)
         connection = await self._connected()
         try:
             async with asyncio.timeout(ANSWER_S):
                 parsed = await connection.begin(request)
-            self._streams += 1
-            return Streamed(connection, parsed, self._stream_closed)
+            return Streamed(connection, parsed)
         except BaseException as error:
             connection.close()
             if isinstance(error, OSError | TimeoutError):
                 raise AwayError(str(error) or "no answer in time") from error
             raise
-
-    def _stream_closed(self) -> None:
-        self._streams -= 1
 
     def _fresh_kept(self) -> _Connection | None:
         while self._kept:
