@@ -571,6 +571,8 @@ class NewestRound:
     """The time of its newest round, by the daemon's clock; None: none came since the daemon started."""
     is_late: bool
     """Nothing new came for so long that its gatherer hangs, was stopped or is gone."""
+    release: str = ""
+    """Bireme's, of that gatherer; empty: it did not say yet."""
 
 
 class Telemetry(Protocol):

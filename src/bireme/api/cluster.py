@@ -123,8 +123,8 @@ class Service:
     """What the autoscaler says of a service (by its name): `wanted`, `why`, `cause`, `figures`, `next_change_at`; empty
     where the number of its replicas does not change by itself."""
     router: Callable[[], Mapping[str, str | int]] = dict
-    """Of the router that runs: `url`, `pid`; `warning`, what is not well with it; `problem`, where one is needed and
-    does not answer."""
+    """Of the router that runs: `url`, `pid`, `release`; `warning`, what is not well with it; `problem`, where one is
+    needed and does not answer."""
     routes: Callable[[str], bool] = field(default=lambda name: True)
     """Whether the router is known to have a service, by its name."""
     traffic: Callable[[str], Mapping[str, Any]] = field(default=lambda name: {})

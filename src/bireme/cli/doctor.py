@@ -22,7 +22,7 @@ import bireme
 from bireme.agent.boxes import probing
 from bireme.agent.confining import confinement, namespaces, tracking
 from bireme.agent.devices import gpus
-from bireme.cli.lifecycle import agents_without_a_daemon, findings_words, healings_words, rounds_words
+from bireme.cli.lifecycle import agents_without_a_daemon, findings_words, healings_words, releases_words, rounds_words
 from bireme.cli.main import SLURM_COMMANDS
 from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
@@ -286,6 +286,9 @@ def _daemon(paths: Paths) -> Iterator[Check]:
         yield Check("journal", FAIL, about["journal"], advice)
     for notice in about.get("notices") or ():
         yield Check("configuration", WARN, notice)
+    for line in releases_words(about):
+        what, _, advice = line.partition(": ")
+        yield Check("release", WARN, what, advice)
     yield from _router(about.get("router") or {}, paths)
     yield from _telemetry(about.get("telemetry"), paths)
     yield from _findings(about.get("findings") or {})

@@ -34,6 +34,12 @@ _STATUS_S = 10.0
 _STARTS_S, _ANSWERS_S = 30.0, 5.0
 """How long a daemon that is there may take until it serves (another `up` may have just started it), and to answer."""
 _NAMED_SERVICES = 8
+_NEWER = {
+    "agent": "what is new is not there for its node; when its jobs have ended: bireme down; bireme up",
+    "gatherer": "on this machine ended (kill), it is replaced and loses nothing; elsewhere start bireme node again",
+    "router": "it goes on with services and their replicas until: bireme down --end-jobs; bireme up",
+}
+"""How a part of another release comes to be of the daemon's."""
 _GRAVITIES = ("broken", "degraded", "note")
 _ROUNDS_NAMED = 8
 _AGE_IN_SECONDS = 100.0
@@ -172,6 +178,8 @@ def _tell_up(paths: Paths, pid: int) -> None:
         print(f"Problem: {about['problem']}")
     if unmeasured := (about.get("telemetry") or {}).get("problem"):
         print(f"Telemetry is not whole: {unmeasured}")
+    for line in releases_words(about):
+        print(f"Another release: {line}")
     for notice in about.get("notices") or ():
         print(f"Not applied: {notice}")
     if "ProctrackType=" in about.get("about", ""):
@@ -251,6 +259,8 @@ def _status(argv: list[str]) -> int:
     for notice in about.get("notices") or ():
         print(f"Notice    {notice}")
     print(f"Daemon    pid {about['pid']}, version {about['version']}, {paths.home}")
+    for line in releases_words(about):
+        print(f"Release   {line}")
     if words := _router_words(about.get("router") or {}):
         print(f"Router    {words}")
     for line in telemetry_words(about.get("telemetry")):
@@ -289,6 +299,16 @@ def healings_words(told: dict[str, int]) -> str:
     if asked := told.get("suggested"):
         said.append(f"{asked} wait{'' if asked > 1 else 's'} for a person")
     return ", ".join(said)
+
+
+def releases_words(about: dict[str, Any]) -> list[str]:
+    """What lives on of another release than the daemon's, and what ends that: `2 agents (n[1-2]) are of 0.0.9 ...`."""
+    said = []
+    for each in about.get("releases") or ():
+        of, count = f" ({each['nodes']})" if each["nodes"] else "", each["count"]
+        who = counted(count, each["part"]) + of + (" is" if count == 1 else " are")
+        said.append(f"{who} of {each['release']}, the daemon of {about['version']}: {_NEWER[each['part']]}")
+    return said
 
 
 def telemetry_words(about: dict[str, Any] | None) -> list[str]:

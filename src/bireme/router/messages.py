@@ -194,6 +194,8 @@ class Welcome(Told, tag="welcome", frozen=True):
     """0: it does not say."""
     digest: str = ""
     """`certificate_digest` of the files that it read; empty without TLS."""
+    speaker: str = ""
+    """Its release; empty: it does not say."""
 
 
 class Kept(Told, tag="kept", frozen=True):

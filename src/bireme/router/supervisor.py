@@ -228,6 +228,7 @@ class Supervisor:
                 tls=serving.certificate is not None,
                 workers=serving.settings.worker_count,
                 digest=serving.digest,
+                speaker=__version__,
             )
         )
 

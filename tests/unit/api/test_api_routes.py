@@ -17,7 +17,14 @@ import pytest
 from bireme.api.routes.history import _merged
 from bireme.api.serving import server
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
-from bireme.core.model.events import ClusterConfigured, JobAllocated, JobCancelled, JobForgotten, JobStarted
+from bireme.core.model.events import (
+    ClusterConfigured,
+    JobAllocated,
+    JobCancelled,
+    JobForgotten,
+    JobStarted,
+    NodeRegistered,
+)
 from bireme.core.model.jobs import Outcome
 from bireme.core.model.refusals import Refusal, Why
 from bireme.core.model.resources import Allocation, NodeShare
@@ -85,11 +92,24 @@ def test_ping_says_which_cluster_it_is(api: Running) -> None:
         "notices": [],
         "confined": {},
         "unconfined": {},
+        "releases": [],
         "router": {"url": "http://router:8600"},
         "telemetry": {},
         "findings": {},
         "healings": {"fenced_gpus": 0, "fenced_nodes": 0, "suggested": 0},
     }
+
+
+def test_ping_names_what_is_of_another_release(api: Running) -> None:
+    """An engine without agents of its own tells of its nodes what runs there: that is not ours to compare."""
+    api.happen(NodeRegistered("n1", 1000.0, "1.2.2"), NodeRegistered("n2", 1000.0, "1.2.3"))
+    assert api.transport.get("/v1/ping")["releases"] == []
+    api.cluster.engine.capabilities = Capabilities(agents=Agents())
+    assert api.transport.get("/v1/ping")["releases"] == [
+        {"part": "agent", "release": "1.2.2", "count": 1, "nodes": "n1"}
+    ]
+    api.happen(NodeRegistered("n1", 1001.0, "1.2.3"))
+    assert api.transport.get("/v1/ping")["releases"] == []
 
 
 def test_a_submitted_job_is_the_callers_and_on_disk(api: Running) -> None:
@@ -420,11 +440,15 @@ def test_operators_change_nodes_and_partitions(api: Running) -> None:
     assert api.shutdowns == [True]
 
 
-def test_a_shutdown_says_what_it_ends_and_whom_it_does_not_reach(api: Running) -> None:
-    class Agents:
-        async def living_agents(self) -> dict[str, bool]:
-            return {"n1": True, "n2": False}
+class Agents:
+    async def living_agents(self) -> dict[str, bool]:
+        return {"n1": True, "n2": False}
 
+    async def silent_agents(self, within_s: float) -> list[str]:
+        return []
+
+
+def test_a_shutdown_says_what_it_ends_and_whom_it_does_not_reach(api: Running) -> None:
     assert api.transport.post("/v1/shutdown", {"end_jobs": False}) == {"pid": 42}
     assert api.transport.post("/v1/shutdown", {"end_jobs": True}) == {
         "pid": 42, "jobs": 0, "agents": [], "left_agents": [], "services": []

@@ -138,6 +138,18 @@ def test_doctor_says_how_new_what_is_measured_is(
     assert [(check.status, check.why[: len(why)]) for check, (_, why) in zip(checks, says, strict=True)] == says
 
 
+def test_what_is_of_another_release_is_named_with_what_ends_that(home: Path) -> None:
+    releases = [
+        {"part": "agent", "release": "0.0.9", "count": 2, "nodes": "n[1-2]"},
+        {"part": "router", "release": "0.0.8", "count": 1, "nodes": ""},
+    ]
+    agents, router = lifecycle.releases_words({"version": "0.1.0", "releases": releases})
+    assert agents.startswith("2 agents (n[1-2]) are of 0.0.9, the daemon of 0.1.0: ")
+    assert agents.endswith("when its jobs have ended: bireme down; bireme up")
+    assert router.startswith("1 router is of 0.0.8, the daemon of 0.1.0: ")
+    assert lifecycle.releases_words({"version": "0.1.0"}) == [], "an older daemon"
+
+
 def test_status_without_a_cluster(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lifecycle.status([]) == 3
     assert "Start it with: bireme up" in capsys.readouterr().out

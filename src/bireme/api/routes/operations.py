@@ -13,6 +13,7 @@ from bireme.api.answers import Recipe
 from bireme.api.live import Missed, event_content
 from bireme.api.machine import machine_facts
 from bireme.api.problems import ProblemError, answer
+from bireme.api.releases import other_releases
 from bireme.api.routes.faults import findings, healings
 from bireme.api.routing import Context, Routes, fields_of, is_id, words
 from bireme.core.faults.fences.judging import concerns_the_pool
@@ -65,6 +66,7 @@ async def ping(api: Context, request: Request) -> Response:
             "notices": list(api.service.notices()),
             "confined": api.service.confined(),
             "unconfined": confinement.unconfined() if confinement is not None else {},
+            "releases": other_releases(api, request),
             "router": dict(api.service.router()),
             "telemetry": _measured(api, request),
             "findings": findings.counted(api, request),

@@ -388,7 +388,7 @@ def summary(link: RouterLink | None) -> dict[str, str | int]:
     found = link.welcome if link is not None else None
     about: dict[str, str | int] = {}
     if found is not None:
-        about |= {"url": url_of(found), "pid": found.pid}
+        about |= {"url": url_of(found), "pid": found.pid, "release": found.speaker}
     if link is not None and link.problem:
         about["problem"] = link.problem
     if link is not None and link.warning:

@@ -45,7 +45,8 @@ def newest_rounds(
     def judged(name: str, known: Gatherer | None) -> NewestRound:
         heard_at, told_at = (known.heard_at, known.told_at) if known is not None else (expected.since, None)
         is_down = name in nodes and nodes[name].health is not Health.UP  # and that is said of it already
-        return NewestRound(name, told_at, is_late=now - heard_at > patient_s and not is_down)
+        is_late = now - heard_at > patient_s and not is_down
+        return NewestRound(name, told_at, is_late, known.release if known is not None else "")
 
     found = [judged(name, latest.get(name)) for name in {*latest, *expected.others} if name in nodes]
     if own is not None or expected.own:

@@ -63,6 +63,7 @@ class Gatherer:
 
     id: str
     machine: str = ""
+    release: str = ""
     kept: int = 0
     """Rounds up to this number are on disk."""
     taken: int = 0

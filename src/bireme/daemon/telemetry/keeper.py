@@ -263,7 +263,7 @@ class TelemetryKeeper:
 
     def _gatherer(self, hello: m.Hello, came: Came) -> Gatherer:
         found = self._gatherers.setdefault(hello.id, Gatherer(hello.id))
-        found.machine = hello.machine
+        found.machine, found.release = hello.machine, hello.speaker
         found.offset_s = intake.clock_offset(hello.now, came.latest)
         found.taken = max(found.taken, found.kept)
         return found
