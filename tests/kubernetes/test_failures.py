@@ -132,6 +132,7 @@ def test_an_evicted_pod_is_told_and_its_job_runs_again(cluster: KubernetesCluste
 def test_a_job_that_needs_more_memory_than_it_asked_for_is_out_of_memory(cluster: KubernetesCluster) -> None:
     job = cluster.sbatch("--mem=64M", "--wrap", "head -c 200000000 /dev/zero | tail -c 190000000 | wc -c")
     assert cluster.wait(job, LONG_S)["state"] == "OUT_OF_MEMORY", cluster.output(job)
+    assert json.loads(cluster.bireme("diagnose", job, "--json").stdout)["cause"] == "host_out_of_memory"
 
 
 def test_an_api_server_that_is_away_for_a_while_costs_nothing(cluster: KubernetesCluster) -> None:

@@ -43,6 +43,7 @@ def may(kubernetes: Kubernetes, verb: str, what: str, namespace: str) -> bool:
     ("verb", "what", "namespace"),
     [("list", "nodes", ""), ("watch", "pods", "default"), ("create", "pods/binding", "default"),
      ("create", "pods", "bireme"), ("delete", "pods", "bireme"), ("create", "secrets", "bireme"),
+     ("list", "events", "bireme"),
      ("update", "leases.coordination.k8s.io", "bireme"), ("watch", "csinodes.storage.k8s.io", "")],
 )  # fmt: skip
 def test_the_daemon_may_do_its_work(kubernetes: Kubernetes, verb: str, what: str, namespace: str) -> None:
@@ -53,6 +54,7 @@ def test_the_daemon_may_do_its_work(kubernetes: Kubernetes, verb: str, what: str
     ("verb", "what", "namespace"),
     [("get", "secrets", "default"), ("list", "secrets", "kube-system"), ("create", "pods", "default"),
      ("delete", "pods", "kube-system"), ("create", "pods/exec", "bireme"), ("get", "pods/log", "bireme"),
+     ("list", "events", "default"),
      ("delete", "nodes", "default"), ("patch", "nodes", "default"), ("create", "serviceaccounts/token", "bireme"),
      ("create", "deployments.apps", "bireme"), ("create", "clusterrolebindings.rbac.authorization.k8s.io", "default"),
      ("impersonate", "users", "default"), ("escalate", "clusterroles.rbac.authorization.k8s.io", "default")],

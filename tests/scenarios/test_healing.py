@@ -87,6 +87,21 @@ def test_a_job_whose_gpu_failed_starts_again_elsewhere_and_all_of_it_is_written_
     assert world.replayed().jobs == world.state.jobs
 
 
+def test_a_job_whose_pod_was_taken_away_may_have_its_node_again_however_often() -> None:
+    world = world_with()
+    for restarts in range(3):
+        job = train(world) if not restarts else world.job("train")
+        assert world.described()["train"] == "runs n1"
+        why = "the pod was evicted (EvictionByEvictionAPI)"
+        world.report(o.JobVanished(job.id, job.generation, "n1", why, world.now))
+        looked(world, "train", "pod_lost", who="platform", node="n1")
+        assert reason_of(world, restarts + 1) == "pod lost: started again."
+        world.now += 60
+        world.settle()
+    assert world.job("train").restarts == 3
+    assert world.job("train").spec.resources.exclude == ()
+
+
 @pytest.mark.parametrize(
     ("options", "rule", "restarts"),
     [

@@ -44,6 +44,12 @@ def test_a_node_that_was_lost() -> None:
     assert told(allocated(1), e.JobEnding(7, 1, lost)) == ["state NODE_FAIL", "node n2 lost: Node n2 was lost."]
 
 
+def test_a_pod_that_was_taken_from_a_node_is_no_failure_of_the_node() -> None:
+    why = "the pod was evicted (EvictionByEvictionAPI): Eviction API: evicting"
+    taken = Outcome("NODE_FAIL", reason=reason(ReasonKind.NODE_DOWN, node="n2", why=why))
+    assert told(allocated(1), e.JobEnding(7, 1, taken)) == [f"lost on node n2: {why}"]
+
+
 def test_the_latest_start_that_is_over_is_told() -> None:
     first = e.JobEnding(7, 1, Outcome("NODE_FAIL"), requeue=True)
     second = e.JobEnding(7, 2, Outcome("TIMEOUT"))

@@ -134,7 +134,7 @@ def _lines_of_trouble(trouble: Trouble) -> list[Line]:
 def lines_of_outcome(outcome: Outcome, at: float | None) -> list[Line]:
     """How the job as a whole ended."""
     by = f" by uid {outcome.by_uid}" if outcome.by_uid is not None else ""
-    lines = [_line(at, f"state {outcome.state}{by}")]
+    lines = [] if _is_told_better(outcome) else [_line(at, f"state {outcome.state}{by}")]
     if not outcome.status.ok:
         lines.append(_line(at, words_of(outcome.status)))
     if outcome.reason is not None:
@@ -142,10 +142,18 @@ def lines_of_outcome(outcome: Outcome, at: float | None) -> list[Line]:
     return lines
 
 
+def _is_told_better(outcome: Outcome) -> bool:
+    """Slurm's word for a job that a node has not any more is that the node failed, and the engine knows why it has not:
+    a pod is taken from a node that is well."""
+    why = outcome.reason
+    return why is not None and why.kind is ReasonKind.NODE_DOWN and why.fact("why") is not None
+
+
 def _lines_of_reason(reason: Reason, at: float | None) -> list[Line]:
     node = str(reason.fact("node") or "")
     if reason.kind is ReasonKind.NODE_DOWN:
-        return [_line(at, f"node {node} lost: {sentence(reason)}", node)]
+        why = reason.fact("why")
+        return [_line(at, f"lost on node {node}: {why}" if why else f"node {node} lost: {sentence(reason)}", node)]
     if reason.kind is ReasonKind.PROLOG:
         return [_line(at, f"prolog failed: {sentence(reason)}", node)]
     if reason.kind in _SAID_ALREADY and reason.fact("why") is None:

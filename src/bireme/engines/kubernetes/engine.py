@@ -53,6 +53,7 @@ from bireme.engines.kubernetes.guests.scheduler import Guests
 from bireme.engines.kubernetes.landscape import Landscape, Surroundings
 from bireme.engines.kubernetes.lease import Lease
 from bireme.engines.kubernetes.marking import NodeMarks
+from bireme.engines.kubernetes.pod_events import complaint
 from bireme.engines.kubernetes.priority_classes import settle_priority_classes
 from bireme.engines.kubernetes.publishing import Publishing
 from bireme.engines.kubernetes.settings import KubernetesSettings
@@ -578,6 +579,28 @@ class KubernetesEngine(CrewEngine):
             self._delete_pod(Berth(*key, refuser))
         if seen:
             self._report(seen)
+
+    def _out_of_time(self, key: Key) -> None:
+        """A pod that did not start may have a reason that only its events tell."""
+        gang = self._gangs.get(key)
+        if gang is None or gang.problem:
+            super()._out_of_time(key)
+        else:
+            self._work(self._give_up_starting(key, sorted(gang.unprepared)))
+
+    async def _give_up_starting(self, key: Key, late: Sequence[str]) -> None:
+        assert self._api is not None
+        for node in late:
+            pod = self._pod_of.get(Berth(*key, node))
+            why = await complaint(self._api, pod) if pod is not None else ""
+            if key not in self._gangs or self._gangs[key].problem:
+                return  # it was refused, or ended, meanwhile
+            if why:
+                self._could_not_start(key, why, node)
+                return
+        if late != sorted(self._gangs[key].unprepared):
+            return
+        super()._out_of_time(key)
 
     # --- ending --------------------------------------------------------------------------------------------
 

@@ -25,12 +25,14 @@ TOLD = {
 PASSING = frozenset(
     (
         "nccl_timeout", "nccl_network", "nccl_error", "dead_rank", "hang", "network_unreachable", "port_in_use",
-        "rendezvous_failed", "unknown", "node_lost", "preempted", "",
+        "rendezvous_failed", "unknown", "node_lost", "pod_lost", "preempted", "",
     )
 )  # fmt: skip
 """Causes that need not be the program's, though nothing says that they are the machine's: worth a try."""
 SAID_OF_BROKEN_GPUS = frozenset(("cuda_error", "cuda_library_error", "illegal_memory_access", "gpu_unavailable"))
 """Causes that programs name when their GPU breaks under them: theirs, unless it did."""
+_TAKEN = frozenset(("pod_lost", "preempted"))
+"""Causes of a start that a node has not any more, though nothing is wrong with the node, nor with the job."""
 _UNKNOWN = "unknown"
 _LONG_ENOUGH_S = 3_600.0
 """A start that ran for so long got somewhere, even if nobody saw it save its work."""
@@ -83,11 +85,14 @@ def answer_for(
     said = seen.title if found else _TITLES.get(cause, cause.replace("_", " "))
     if cause in TOLD:
         return Answer(restart=False, cause=cause, text=f"{TOLD[cause]}.", advice=advice_for(cause, end, seen))
-    machine = seen.is_hardware or end.state == "NODE_FAIL"
+    taken = cause in _TAKEN
+    machine = seen.is_hardware or (end.state == "NODE_FAIL" and not taken)
     if not (machine or cause in PASSING):
         whose = "the program's own" if seen.who != "platform" else "one that a restart does not mend"
         return Answer(restart=False, cause=cause, text=f"The cause is {whose}: {said}.", advice=seen.advice)
-    stop = _exhausted(end, cause, said, rule, now) or _not_the_hardware(end, cause, said, machine, rule)
+    stop = _exhausted(end, cause, said, rule, now)
+    if not (stop or taken):
+        stop = _not_the_hardware(end, cause, said, machine, rule)
     if stop:
         return Answer(restart=False, cause=cause, text=stop, advice=seen.advice)
     suspects = _suspects(end, seen) if machine else ()
