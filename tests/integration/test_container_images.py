@@ -13,6 +13,7 @@ import subprocess
 import termios
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -182,44 +183,71 @@ def test_a_long_pull_is_told_by_quarters_and_a_registry_that_is_away_by_a_notice
     assert f"{site.proxy.host}/{NAME}:slow is run as it was on " in err
 
 
-def test_at_a_terminal_a_pull_is_a_bar_that_is_gone_when_the_task_runs(site: Site) -> None:
+@contextmanager
+def held_up(site: Site, tag: str) -> Iterator[threading.Event]:
+    """An image whose largest layer stops half-way until the event is set."""
     made = Made([busybox_layer(), tar_of(Put("ballast", os.urandom(4 << 20)))], "")
-    made.push(site.behind.host, NAME, "drawn", site.behind.authorization)
-    seen = threading.Event()
+    made.push(site.behind.host, NAME, tag, site.behind.authorization)
+    goes_on = threading.Event()
 
     def half(handler: registries._Handler, answer: http.client.HTTPResponse) -> bool:
-        """The largest layer stops on its way until its bar was seen."""
         if "/blobs/" not in handler.path or int(answer.headers["Content-Length"]) < 4 << 20:
             return False
         handler.head(answer)
         handler.wfile.write(answer.read(2 << 20))
-        assert seen.wait(30)
+        assert goes_on.wait(30)
         handler.wfile.write(answer.read())
         return True
 
     site.proxy.spoil = half
+    try:
+        yield goes_on
+    finally:
+        goes_on.set()
+        site.proxy.spoil = lambda *_: False
+
+
+def test_at_a_terminal_a_pull_is_a_bar_that_is_gone_when_the_task_runs(site: Site) -> None:
     words = [site.cluster.home / "bin/srun", f"--container-image={site.image}:drawn", "echo", "it runs"]
     terminal, inside = os.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 72, 0, 0))
-    try:
-        env = {**site.cluster.env, "HOME": str(site.home)}
-        with subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside) as srun:
-            os.close(inside)
-            shown = read_until(terminal, "MiB")
-            why = site.cluster.run("bireme", "why", site.cluster.run("squeue", "-h", "-o", "%i").stdout.strip()).stdout
-            seen.set()
-            shown += read_until(terminal, None)
-            assert srun.wait() == 0, shown
-    finally:
-        seen.set()
-        site.proxy.spoil = lambda *_: False
-        os.close(terminal)
+    env = {**site.cluster.env, "HOME": str(site.home)}
+    with (
+        held_up(site, "drawn") as goes_on,
+        subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside) as srun,
+    ):
+        os.close(inside)
+        shown = read_until(terminal, "MiB")
+        why = site.cluster.run("bireme", "why", site.cluster.run("squeue", "-h", "-o", "%i").stdout.strip()).stdout
+        goes_on.set()
+        shown += read_until(terminal, None)
+        assert srun.wait() == 0, shown
+    os.close(terminal)
     assert re.search(rf"Waits for its image on n1: pulling {site.image}:drawn: [0-9]+% of ", " ".join(why.split())), why
     bars = re.findall(r"\r\x1b\[K([^\r]+)", shown)
     assert re.fullmatch(r"pulling \.\.\..*tools:drawn \[#*\.*\] [0-9.]+ [KM]?i?B of [0-9.]+ MiB", bars[0]), shown
     assert max(map(len, bars)) < 72
     assert "25%" not in shown
     assert shown.endswith("\r\x1b[Kpyxis: imported docker image: " + f"{site.image}:drawn\r\nit runs\r\n"), shown
+
+
+def test_a_job_that_is_suspended_while_its_image_comes_begins_when_it_goes_on(site: Site) -> None:
+    def looks(word: str) -> bool:
+        return word in site.cluster.run("bireme", "why", job).stdout
+
+    with held_up(site, "suspended") as goes_on:
+        options = ("--parsable", "-o", "began", f"--container-image={site.image}:suspended")
+        code, job, err = site.run("sbatch", *options, "--wrap", "cut -d' ' -f1 /proc/uptime")
+        assert code == 0, err
+        job = job.strip()
+        site.cluster.until(lambda: looks("pulling"))
+        site.cluster.run("scontrol", "suspend", job)
+        goes_on.set()
+        site.cluster.until(lambda: not looks("Waits for"))
+    before = float(Path("/proc/uptime").read_text().split()[0])
+    site.cluster.run("scontrol", "resume", job)
+    assert site.cluster.wait(job)["state"] == "COMPLETED"
+    assert float((site.home / "began").read_text().split()[-1]) >= before
 
 
 def test_an_agent_that_outlives_its_daemon_has_the_settings_of_the_next(site: Site) -> None:

@@ -68,7 +68,23 @@ def busybox_layer() -> bytes:
     """A shell and all that goes with it, as links to Debian's static one."""
     program = shutil.which("busybox")
     assert program is not None
-    applets = ("sh", "ls", "cat", "echo", "env", "id", "sleep", "true", "false", "touch", "pwd", "mkdir", "rm", "grep")
+    applets = (
+        "sh",
+        "ls",
+        "cat",
+        "echo",
+        "env",
+        "id",
+        "sleep",
+        "true",
+        "false",
+        "touch",
+        "pwd",
+        "mkdir",
+        "rm",
+        "grep",
+        "cut",
+    )
     return tar_of(
         *map(folder, ("bin", "etc", "proc", "sys", "dev", "root")),
         folder("tmp", 0o1777),

@@ -575,10 +575,12 @@ class JobRun:
     def suspend(self) -> None:
         if self.replica is not None:
             self.replica.suspend()
+        self._boxes.suspend()
         signal_below(self._keepers(), signal.SIGSTOP)
 
     def resume(self) -> None:
         signal_below(self._keepers(), signal.SIGCONT)
+        self._boxes.resume()
         if self.replica is not None:
             self.replica.resume()
 

@@ -135,6 +135,9 @@ class Boxes:
         self._named: dict[str, OpenBox] = {}
         self._making: dict[str, _Making] = {}
         self._under_way: list[_Making] = []
+        self._suspended = False
+        self._kept_back: list[tuple[Wait, OpenBox | str]] = []
+        """Answers that came while the job was suspended: nothing of it is to begin before it goes on."""
 
     def ask(self, order: Box, asker: Asker) -> Wait:
         wait = Wait(order, asker)
@@ -156,6 +159,9 @@ class Boxes:
     def give_back(self, box: OpenBox) -> None:
         """A script or step of it is over. What has a name stays until the job is."""
         box.users -= 1
+        self._close_unused(box)
+
+    def _close_unused(self, box: OpenBox) -> None:
         if not box.users and self._named.get(box.name) is not box:
             box.close()
 
@@ -163,8 +169,17 @@ class Boxes:
         """How far the images are that somebody waits for, each once."""
         return tuple(dict.fromkeys(making.in_words() for making in self._under_way if making.waits))
 
+    def suspend(self) -> None:
+        self._suspended = True
+
+    def resume(self) -> None:
+        self._suspended, kept_back, self._kept_back = False, self._kept_back, []
+        for wait, outcome in kept_back:
+            self._answer(wait, outcome)
+
     def close(self) -> None:
         """The job is over, and nothing of it is left."""
+        self.resume()
         for box in self._named.values():
             box.close()
         self._named.clear()
@@ -198,6 +213,11 @@ class Boxes:
 
     def _answer(self, wait: Wait, outcome: OpenBox | str) -> None:
         if wait.over:
+            if isinstance(outcome, OpenBox):
+                self._close_unused(outcome)
+            return
+        if self._suspended:
+            self._kept_back.append((wait, outcome))
             return
         wait.over = True
         if isinstance(outcome, str):
