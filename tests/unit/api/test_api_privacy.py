@@ -480,6 +480,13 @@ def test_a_snapshot_is_for_everybody_where_nothing_is_private(served: Served, wo
     assert served.ask("GET", "/v1/snapshot", STRANGER)[0] == (403 if word else 200)
 
 
+@pytest.mark.parametrize("word", ["", "jobs", "usage", "nodes"])
+def test_a_report_says_whether_it_is_of_everybody(served: Served, word: str) -> None:
+    served.private(word)
+    said = [json.loads(served.ask("GET", "/v1/report", uid)[1])["whole"] for uid in (OPERATOR, STRANGER)]
+    assert said == [True, word not in ("jobs", "usage")]
+
+
 @pytest.mark.parametrize("path", CHANGES)
 def test_a_refused_change_tells_nothing(served: Served, path: str) -> None:
     served.private(",".join(WORDS))

@@ -153,6 +153,9 @@ def test_the_words_are_those_of_one_and_of_some() -> None:
 
 def test_the_text_of_many_says_first_how_much_is_known() -> None:
     lines = list(text.of_many(many(), stamp))
+    assert lines[0].startswith("Use of everybody, ")
+    hidden = next(text.of_many({**many(), "whole": False}, stamp))
+    assert hidden.startswith("Use of those whose use you may see, ")
     assert lines[1] == "2 runs, 1 of them measured; 50.0% of 4.00 GPU-hours were not measured."
     (row,) = [line for line in lines if line.startswith("ann")]
     assert row.split()[1:6] == ["2", "4.00", "0.50", "1.50", "2.00"]

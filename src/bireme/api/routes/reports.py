@@ -271,7 +271,7 @@ async def report_group(api: Context, request: Request) -> Response:
 
     Worst first: by measured GPU time without use, then by CPU time.
 
-    What the caller may not see is left out.
+    What the caller may not see is left out; `whole`: nothing is hidden from them.
     """
     now = api.now()
     start, end = number(request, "start", now - 7 * _DAY_S), number(request, "end", now)
@@ -290,7 +290,8 @@ async def report_group(api: Context, request: Request) -> Response:
         await _count(api, request, counted, records)
     if end >= now:
         await _count(api, request, counted, await _running(api, request))
-    return answer(_group_told(counted, end, damaged))
+    whole = not api.viewer(api.caller(request)).hidden("jobs", "usage")
+    return answer({**_group_told(counted, end, damaged), "whole": whole})
 
 
 def _group_query(request: Request) -> HistoryQuery:

@@ -238,7 +238,8 @@ def of_many(told: Told, stamp: Stamp) -> Iterator[str]:
 
 def title(told: Told) -> str:
     chosen = told.get("chosen") or {}
-    return "Use of " + (", ".join(f"{name} {value}" for name, value in chosen.items()) or "everybody")
+    all_seen = "everybody" if told.get("whole", True) else "those whose use you may see"
+    return "Use of " + (", ".join(f"{name} {value}" for name, value in chosen.items()) or all_seen)
 
 
 def shares_line(total: Told) -> str:
