@@ -31,6 +31,7 @@ Run = Callable[..., tuple[int, str]]
 def run_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """`run_suite("--again", test_it=SOURCE)`: the suite, made of these modules alone; its exit code and output."""
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # these modules need none: half of its start
     monkeypatch.setenv("PYTHONPATH", str(Path(suite.__file__).parent.parent))
     monkeypatch.chdir(tmp_path)
 
