@@ -17,6 +17,8 @@ from tests.support.cluster_nodes import VARIABLES, Nodes
 from tests.support.kubernetes import KubernetesCluster
 from tests.support.measured import ask, curves, until, values_of
 
+from bireme.client.sdk import Client
+
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 PODS = "/api/v1/namespaces/default/pods"
 BURNS = "trap exit TERM; while :; do :; done"
@@ -31,13 +33,20 @@ def nodes(kubelets: Kubernetes) -> Iterator[Nodes]:
         found = Nodes(cluster, {"PATH": "/nowhere"})
         with found.ended_at_last():
             for node in kubelets.nodes:
-                script = found.both.folder / f"{node.name}-cards.json"
-                cards = [{"uuid": uuid, "values": {"gpu_util": 97, "gpu_copy_util": 1}} for uuid in gpus(node)]
-                script.write_text(json.dumps({"cards": cards}))
+                script = play(found, node)
                 kubelet = node.folder / "kubelet" / "pod-resources" / "kubelet.sock"
                 scripted = {"BIREME_NVML_MODULE": "bireme.testing.scripted_nvml", "BIREME_NVML_SCRIPT": str(script)}
                 found.start(node.name, "--pod-resources", str(kubelet), env=scripted)
             yield found
+
+
+def play(nodes: Nodes, node: Node, **xids: int) -> Path:
+    """The cards of a node from now on: all of them busy, and on some an Xid, by their UUIDs."""
+    values = {"gpu_util": 97, "gpu_copy_util": 1}
+    cards = [{"uuid": uuid, "values": values, "xids": [xids[uuid]] if uuid in xids else []} for uuid in gpus(node)]
+    script, written = nodes.both.folder / f"{node.name}-cards.json", nodes.both.folder / "written.json"
+    written.write_text(json.dumps({"cards": cards}))
+    return written.rename(script)
 
 
 def gpus(node: Node) -> list[str]:
@@ -101,11 +110,22 @@ def test_the_gpus_of_a_job_are_those_that_the_kubelets_gave_to_its_pods(nodes: N
         held = {(curve["node"], curve["id"]) for curve in curves(nodes.both, job, "gpu_util") if most(curve) == 97}
         return True if len(held) == 4 and held == given() else None
 
+    def blamed() -> set[int]:
+        """Jobs that have findings: the driver names no process, and no GPU has a number here."""
+        with Client(str(nodes.both.home)) as client:
+            return {int(found["job_id"]) for found in client.findings() if found["job_id"]}
+
     try:
         until(measured, "its GPUs are not those of its pods")
         nodes.both.kill_daemon()
         nodes.both.up_again()
         until(measured, "its GPUs are not known to the next daemon")
+        now = ask(nodes.both, "/v1/telemetry/now")["gpus"]
+        assert {(gpu["node"], gpu["uuid"]) for gpu in now if gpu["job_ids"] == [job]} == given()
+        faulty = next(uuid for node, uuid in sorted(given()) if node == "node1")
+        play(nodes, kubelets.nodes[0], **{faulty: 13})
+        until(lambda: found if (found := blamed()) else None, "nobody hears of the Xid of its GPU")
+        assert blamed() == {job}
     finally:
         (nodes.both.work / "over").touch()
         kubelets.api.delete(f"{PODS}/other")

@@ -60,9 +60,24 @@ class Places:
     def holder(self, place: Place) -> Place | None:
         """The start of the only job that has this GPU."""
         if place.gpu is None:
-            return None
+            return self._given_to(place)
         jobs = [job for job in self._state().holding.values() if _has(job, place)]
         return Place(job_id=jobs[0].id, generation=jobs[0].generation) if len(jobs) == 1 else None
+
+    def _given_to(self, place: Place) -> Place | None:
+        """Where GPUs have no numbers, by what a kubelet said of the card."""
+        cards = (card for card in self.by_node.get(place.node, ()) if card.uuid == place.uuid)
+        holding = self._state().holding
+        starts = {
+            (job.id, job.generation)
+            for card in cards
+            for holder in card.holders
+            if (job := holding.get(holder.job_id)) is not None and job.generation == holder.generation
+        }
+        if len(starts) != 1:
+            return None
+        ((job_id, generation),) = starts
+        return Place(job_id=job_id, generation=generation)
 
 
 def _has(job: Job, place: Place) -> bool:
