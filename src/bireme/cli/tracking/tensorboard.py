@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from bireme.cli.tracking.protobuf import BYTES, FIXED32, FIXED64, VARINT, BrokenRecord, fields
+from bireme.protobuf import BYTES, FIXED32, FIXED64, VARINT, BrokenRecord, fields
 
 MOST_BYTES = 256 * 1024 * 1024
 MOST_RECORD = 64 * 1024

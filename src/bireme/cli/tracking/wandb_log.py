@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from bireme.cli.tracking.protobuf import BrokenRecord, fields
 from bireme.cli.tracking.tensorboard import Scalars
+from bireme.protobuf import BrokenRecord, fields
 
 MOST_BYTES = 256 * 1024 * 1024
 MOST_RECORD = 1024 * 1024

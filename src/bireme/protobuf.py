@@ -1,6 +1,7 @@
-"""The fields of a message of protobuf, as they lie in its bytes: for files of which a few fields are wanted.
+"""The fields of a message of protobuf, as they lie in its bytes: for who wants a few of a file or of an answer. Pure.
 
-Used by `tensorboard` and `wandb_log`. Bytes may be anybody's: lengths are checked before anything is taken.
+Used by `cli/tracking` (files of TensorBoard and W&B) and `gather/clusters` (a kubelet's answer). Bytes may be of
+anybody: lengths are checked before anything is taken. Not here: which number means what.
 Invariant: what comes out lies within what came in.
 """
 
@@ -13,7 +14,7 @@ Field = tuple[int, int, int | bytes]
 """Number, wire type, content."""
 
 
-class BrokenRecord(Exception):  # noqa: N818  (says what it is)
+class BrokenRecord(ValueError):  # noqa: N818  (says what it is)
     """A record that is not whole, or not what was written."""
 
 
