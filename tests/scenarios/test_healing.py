@@ -9,6 +9,7 @@ import pytest
 from bireme.core.faults.healings import requests as healings
 from bireme.core.faults.healings.shelves import HEALINGS
 from bireme.core.faults.restarts.inquests import MOST_AT_ONCE
+from bireme.core.faults.restarts.judging import most_for
 from bireme.core.faults.restarts.kind import MOST_S
 from bireme.core.faults.restarts.shelves import FORGIVEN, INQUESTS, KEPT_FROM
 from bireme.core.jobs import requests
@@ -597,6 +598,8 @@ def test_the_owner_of_a_job_refuses_its_restart_and_only_the_start_that_it_broug
         healings.refuse(world.state, caller_named("bob"), 1)
     world.record(healings.refuse(world.state, caller_named("alice"), 1))
     assert acts(world) == {"restart-job 1": "refused"}
+    with pytest.raises(Refusal):
+        world.ask(healings.cancel, "train")
     world = world_with("4x1:h100")
     train(world)
     for cause in ("gpu_fell_off_bus", "nccl_timeout"):
@@ -605,6 +608,28 @@ def test_the_owner_of_a_job_refuses_its_restart_and_only_the_start_that_it_broug
         healings.undo(world.state, ROOT, 1)
     assert "healing 2 brought the job back since" in refused.value.hint
     world.record(healings.undo(world.state, ROOT, 2))
+
+
+@pytest.mark.parametrize("mode", ["observe", "suggest"])
+def test_a_restart_that_is_suggested_is_refused_by_whoever_cancels_the_job(mode: str) -> None:
+    """It is over already: Slurm has nothing to say to that."""
+    world = world_with("3x1:h100", mode)
+    train(world)
+    fails(world)
+    with pytest.raises(Refusal):
+        world.ask(healings.cancel, "train", user="bob")
+    world.ask(healings.cancel, "train")
+    assert acts(world) == {"restart-job 1": "refused"}
+    with pytest.raises(Refusal):
+        healings.approve(world.state, ROOT, 1)
+
+
+def test_a_large_job_is_started_again_as_often_as_its_hardware_may_fail() -> None:
+    """RSC-1's rate brings 13 failures a day to 2,000 nodes; a small job has what the rule says."""
+    rule, day_s = RestartRule(), 86_400
+    assert [most_for(rule, nodes) for nodes in (1, 8, 16, 256, 2_000)] == [5, 5, 6, 10, 28]
+    assert most_for(RestartRule(within_s=7 * day_s), 2_000) > 7 * 13
+    assert most_for(RestartRule(most=0), 2_000) == 0
 
 
 def test_what_is_said_of_a_lost_node_is_what_is_done() -> None:

@@ -21,6 +21,7 @@ from bireme.api.privacy import Viewer
 from bireme.api.problems import ProblemError, answer, refusal_content
 from bireme.api.routing import Context, Routes
 from bireme.api.targets import MOST_TARGETS, named_target
+from bireme.core.faults.healings import requests as healings
 from bireme.core.jobs import requests
 from bireme.core.jobs.requests import Target
 from bireme.core.model.events import Event
@@ -73,7 +74,7 @@ def read_order(verb: str, body: dict[str, Any], now: float) -> tuple[Change, Ord
 def _cancelling(body: dict[str, Any]) -> tuple[Change, Order]:
     number = whole(body, "signal")
     if number is None:
-        return requests.cancel, Order(verb="cancel", target="")
+        return healings.cancel, Order(verb="cancel", target="")
     scope = "batch" if body.get("batch_only") else "all" if body.get("full") else body.get("scope", "steps")
     if scope not in ("batch", "steps", "all"):
         raise ProblemError(400, f"scope: {scope!r} is none of batch, steps, all")

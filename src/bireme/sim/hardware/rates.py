@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-RATES = {"rsc1": 6.50, "rsc2": 2.34, "llama3": 419 / (54 * 16_384 / 8) * 1_000}
+from bireme.core.model.healing.restarts import RSC1_PER_1000_NODE_DAYS
+
+RATES = {"rsc1": RSC1_PER_1000_NODE_DAYS, "rsc2": 2.34, "llama3": 419 / (54 * 16_384 / 8) * 1_000}
 """Failures per 1,000 node-days."""
 SOURCES = {
     "rsc1": "Meta RSC-1, arXiv:2410.21680",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bireme.core.faults.healings.shelves import HEALINGS, proposed_so_far
+from bireme.core.faults.healings.shelves import HEALINGS, latest_of, proposed_so_far
+from bireme.core.jobs import requests
+from bireme.core.jobs.requests import Target
 from bireme.core.model import events as e
 from bireme.core.model.finding.findings import Place
-from bireme.core.model.healing.healings import Healing, HealingAct, HealingLife
-from bireme.core.model.jobs import Finished
+from bireme.core.model.healing.healings import Healing, HealingAct, HealingLife, Proposal
+from bireme.core.model.jobs import Finished, Job
 from bireme.core.model.refusals import Caller, Refusal, Why
 from bireme.core.state.state import State
 
@@ -49,6 +51,27 @@ def refuse(state: State, caller: Caller, number: int, why: str = "") -> list[e.E
         undo = f"; `bireme healings undo {number}` takes it back" if healing.phase is HealingLife.DONE else ""
         raise _refusal(f"{_as_it_is(healing)}: only what is suggested or observed can be refused{undo}")
     return [e.HealingRefused(number, caller.user, why)]
+
+
+def cancel(state: State, caller: Caller, target: Target) -> list[e.Event]:
+    """`scancel`: whoever ends a job says no to starting it again, also where the job is over already."""
+    if not HEALINGS.of(state):
+        return requests.cancel(state, caller, target)
+    restarts = [_restart_of(state, job) for job in requests.find(state, target)]
+    suggested = [healing for healing in restarts if healing is not None and healing.phase in _OPEN]
+    try:
+        events = requests.cancel(state, caller, target)
+    except Refusal as refusal:
+        if refusal.why is not Why.ALREADY_DONE or not suggested:
+            raise
+        events = []
+    return events + [event for each in suggested for event in refuse(state, caller, each.id, "the job was cancelled")]
+
+
+def _restart_of(state: State, job: Job) -> Healing | None:
+    """The newest decision to start it again after the start that it had last."""
+    place = Place(job_id=job.id, generation=job.generation)
+    return latest_of(state, Proposal(act=HealingAct.RESTART_JOB, place=place, title="", reason="").key)
 
 
 def undo(state: State, caller: Caller, number: int, why: str = "") -> list[e.Event]:

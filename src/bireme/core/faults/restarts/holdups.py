@@ -53,7 +53,9 @@ def decided(state: State, now: float) -> Iterator[e.Event]:
 def _of_job(state: State, job: Job, now: float) -> Iterator[e.Event]:
     phase, finding = job.phase, slow_gpu_of(state, job)
     rule = rule_for(state, job)
-    if finding is None or not isinstance(phase, Running) or rule is None or is_spent(rule, job.tries, now):
+    if finding is None or not isinstance(phase, Running) or rule is None:
+        return
+    if is_spent(rule, len(phase.allocation.node_names), job.tries, now):
         return
     reckoning = reckoned(state, job, phase, finding.trouble.slower, now)
     node = finding.trouble.place.node

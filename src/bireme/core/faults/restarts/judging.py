@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
-from bireme.core.model.healing.restarts import RestartRule, Try
+from bireme.core.model.healing.restarts import RSC1_PER_1000_NODE_DAYS, RestartRule, Try
 from bireme.core.model.observations import InquestHeld
 
 TOLD = {
@@ -34,6 +35,7 @@ SAID_OF_BROKEN_GPUS = frozenset(("cuda_error", "cuda_library_error", "illegal_me
 _TAKEN = frozenset(("pod_lost", "preempted"))
 """Causes of a start that a node has not any more, though nothing is wrong with the node, nor with the job."""
 _UNKNOWN = "unknown"
+_DAY_S = 86_400
 _LONG_ENOUGH_S = 3_600.0
 """A start that ran for so long got somewhere, even if nobody saw it save its work."""
 
@@ -123,15 +125,22 @@ _TITLES = {"node_lost": "A node was lost", _UNKNOWN: "Nothing explains its end"}
 # -- what keeps it from being started again --------------------------------------------------------------------------
 
 
-def is_spent(rule: RestartRule, tries: Iterable[Try], now: float) -> bool:
-    """Whether it was started again as often as the rule lets it of late."""
-    return sum(each.restarted for each in tries if now - each.at <= rule.within_s) >= rule.most
+def most_for(rule: RestartRule, nodes: int) -> int:
+    """How often the rule lets a job of so many nodes be started again: failures that are nobody's fault come with every
+    node, and three standard deviations more than the expected number of them are still chance."""
+    expected = RSC1_PER_1000_NODE_DAYS / 1_000 * nodes * rule.within_s / _DAY_S
+    return rule.most and rule.most + int(expected + 3.0 * sqrt(expected))
+
+
+def is_spent(rule: RestartRule, nodes: int, tries: Iterable[Try], now: float) -> bool:
+    """Whether a job of so many nodes was started again as often as the rule lets it of late."""
+    return sum(each.restarted for each in tries if now - each.at <= rule.within_s) >= most_for(rule, nodes)
 
 
 def _exhausted(end: End, cause: str, said: str, rule: RestartRule, now: float) -> str:
     """The rule's budgets."""
     recent = [each for each in end.tries if now - each.at <= rule.within_s]
-    if is_spent(rule, end.tries, now):
+    if is_spent(rule, len(end.nodes), end.tries, now):
         restarted = sum(each.restarted for each in recent)
         return f"{said}; it was started again {restarted} times within {_span(rule.within_s)}: no more by itself."
     lost = (end.lost_gpu_s + sum(each.lost_gpu_s for each in recent)) / 3600

@@ -21,6 +21,10 @@ class Which(StrEnum):
     """None, whatever they say."""
 
 
+RSC1_PER_1000_NODE_DAYS = 6.50
+"""Failures of jobs by infrastructure: Meta's cluster RSC-1, arXiv:2410.21680."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartRule:
     name: str = "default"
@@ -29,7 +33,8 @@ class RestartRule:
     qos: tuple[str, ...] = ()
     which: Which = Which.ASKED
     most: int = 5
-    """Restarts of one job within `within_s`."""
+    """Restarts of a job of few nodes within `within_s`; of many nodes as many more as their hardware brings about
+    (`judging.most_for`)."""
     within_s: int = 86_400
     lost_gpu_hours: float | None = None
     """Work of one job that may be lost within `within_s`, this end included: beyond it people are asked."""
