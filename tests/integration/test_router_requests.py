@@ -374,6 +374,14 @@ def test_a_key_of_somebody_else_is_passed_on(chat: Router, replica: ReplicaServe
     assert b"Authorization: Bearer theirs" in replica.heads[0]
 
 
+def test_a_key_of_another_service_is_not_passed_on(chat: Router, replica: ReplicaServer) -> None:
+    """Clients send one key for all models at an address: it must not end with whoever names a model."""
+    ours = "bireme-" + "k" * 43
+    assert chat.get("/chat/x", Authorization=f"Bearer {ours}", x_api_key="theirs")[0] == 200
+    assert ours.encode() not in replica.heads[0]
+    assert b"theirs" in replica.heads[0]
+
+
 def test_a_body_above_the_services_limit(router: Router, replica: ReplicaServer) -> None:
     router.push(Service(name="chat", replicas=(replica.row(),), body_limit=10))
     with router.client() as client:

@@ -119,6 +119,10 @@ class Service:
     """By memory, cpus and devices: whether this cluster is to hold jobs to theirs. Empty: its engine sees to it."""
     router_url: Callable[[], str] = str
     """What the addresses of services begin with, without a slash at the end; empty: there is no router."""
+    router_hosts: Callable[[], Sequence[str]] = tuple
+    """Host names that anybody's services may take, `*.` before a domain for all that is below it."""
+    not_for_services: Callable[[], Sequence[str]] = tuple
+    """Host names at which something else is found."""
     scaling: Callable[[str], Mapping[str, Any]] = field(default=lambda name: {})
     """What the autoscaler says of a service (by its name): `wanted`, `why`, `cause`, `figures`, `next_change_at`; empty
     where the number of its replicas does not change by itself."""

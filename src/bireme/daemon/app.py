@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp
 
@@ -397,6 +398,8 @@ class Daemon:
             notices=self._notices,
             confined=lambda: self._loaded.confine,
             router_url=self._router_url,
+            router_hosts=lambda: [*filter(None, (each.strip() for each in self._settings.router_hosts.split(",")))],
+            not_for_services=lambda: [*filter(None, (urlsplit(self._settings.web_url).hostname,))],
             scaling=lambda name: self._keeper.explained(name) if self._keeper is not None else {},
             router=lambda: self._steward.summary if self._steward is not None else {},
             routes=lambda name: self._steward is None or self._steward.routes(name),

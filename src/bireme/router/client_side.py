@@ -22,6 +22,7 @@ from bireme.router.rules.addresses import Own, model_of_body, model_of_path
 from bireme.router.rules.answers import Reply, refusal
 from bireme.router.rules.bodies import BodyError, ChunkedBody
 from bireme.router.rules.heads import HeadError, Request
+from bireme.router.rules.keys import not_ours
 from bireme.router.turns import AT_ONCE, FULL_READ_BYTES
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ class ClientSide(asyncio.Protocol):
             route = directory.find(request.host or b"", request.target)
             request.route = directory, route
         found, self._target, self.prefix = route
-        self._credentials = request.credentials
+        self._credentials = not_ours(request.credentials)
         if found is Own.BY_MODEL and request.chunked:
             self._plain = bytearray()
         if rest:

@@ -157,6 +157,7 @@ def api(tmp_path: Path) -> Iterator[Running]:
     service = Service(
         version="1.2.3", pid=42, up_since=900.0, owner_uid=0, max_body_bytes=8_000_000,
         shutdown=running.shutdowns.append, router_url=lambda: "http://router:8600",
+        router_hosts=lambda: ["chat.org", "*.models.org"], not_for_services=lambda: ["pages.org"],
         router=lambda: {"url": "http://router:8600"},
     )  # fmt: skip
     app = running.app = create_app(cluster, store, service)  # type: ignore[arg-type]

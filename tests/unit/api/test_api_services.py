@@ -382,6 +382,26 @@ def test_nobody_takes_anothers_requests(api: Running) -> None:
     )
 
 
+def test_a_host_name_is_given_by_an_operator_or_is_for_anybody(api: Running) -> None:
+    """By any other people may reach the router: who had it would read their requests."""
+    for host in ("models.org", "amodels.org", "gpu.models.org.", "elsewhere.org"):
+        status, said = ask(api, "POST", "/v1/services", BOB, body_of("evil", routing={"hosts": [host]}))
+        assert status in (400, 403), host
+    assert said["error"]["hint"] == (
+        "--host=elsewhere.org is for an operator to give (`router.hosts` in bireme.toml); "
+        "anybody may take chat.org, *.models.org"
+    )
+    assert ask(api, "POST", "/v1/services", BOB, body_of("one", routing={"hosts": ["b.models.org"]}))[0] == 200
+    given = body_of("one", routing={"hosts": ["elsewhere.org"]})
+    assert ask(api, "POST", "/v1/services", 0, given)[0] == 200
+    assert ask(api, "POST", "/v1/services", BOB, given)[0] == 200, "what his service was given it keeps"
+    status, said = ask(api, "POST", "/v1/services", 0, body_of("two", routing={"hosts": ["pages.org"]}))
+    assert (status, said["error"]["hint"]) == (
+        400,
+        "--host=pages.org is the name of this cluster's pages: choose another",
+    )
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 

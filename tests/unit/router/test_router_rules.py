@@ -16,7 +16,7 @@ from bireme.router.rules import tables
 from bireme.router.rules.addresses import Directory, Own, model_of_body
 from bireme.router.rules.balance import Choice, Ring, least
 from bireme.router.rules.heads import read_answer
-from bireme.router.rules.keys import KeyRing, Rate
+from bireme.router.rules.keys import KeyRing, Rate, not_ours
 from bireme.router.rules.locations import address_below, below
 from bireme.router.rules.tally import Area, Tally
 from bireme.router.rules.websocket import GOING_AWAY, Frames, goodbye
@@ -217,6 +217,13 @@ def test_keys_are_found_by_their_hashes() -> None:
     for name, value in ((b"authorization", b"sk-1"), (b"authorization", b"Bearer sk-2"), (b"api-key", b"")):
         assert ring.find([(name, value, b"")]) is None
     assert KeyRing([Key(id="e", sha256=hashlib.sha256(b"").hexdigest())]).find([(b"api-key", b"", b"")]) is None
+
+
+@pytest.mark.parametrize("name", [b"authorization", b"api-key", b"x-api-key"])
+def test_keys_that_we_made_are_not_for_replicas(name: bytes) -> None:
+    ours, theirs = b"bireme-" + b"aB3_-" * 8 + b"abc", b"sk-1"
+    lines = [(name, value, name + b": " + value) for value in (ours, theirs, b"Basic " + ours, b"bireme-short")]
+    assert [value for _, value, _ in not_ours(lines)] == [theirs, b"bireme-short"]
 
 
 def rates(workers: int) -> list[tuple[Rate, Board]]:

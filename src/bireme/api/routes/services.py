@@ -29,6 +29,7 @@ from bireme.core.jobs.sizes import KEY, check_sizes
 from bireme.core.model import events as e
 from bireme.core.model.events import Event, Recorded
 from bireme.core.model.refusals import Caller, Refusal, Why
+from bireme.core.model.serving.names import is_host
 from bireme.core.model.serving.services import Revision, RevisionLife, Service, ServiceKey, ServiceSpec
 from bireme.core.services import requests
 from bireme.core.services.awaited import Awaited, awaited
@@ -242,7 +243,7 @@ async def deploy_service(api: Context, request: Request) -> Response:
     known = api.cluster.state.services.get(name)
     if known is not None and not _sees(api, caller, known):
         raise Refusal(Why.SERVICE_NAME_TAKEN, f"another has a service {name}: choose another name (--name)")
-    _check_hosts(api, spec)
+    _check_hosts(api, caller, spec, known)
     check_sizes(spec.job)
     refuse_containers(api, spec.job)
     elsewhere = _is_elsewhere(api, spec)
@@ -293,12 +294,26 @@ def _made(api: Context, name: str, key: str) -> dict[str, Any]:
     }
 
 
-def _check_hosts(api: Context, spec: ServiceSpec) -> None:
-    """Under the router's own name all services are found: it is nobody's alone."""
+def _check_hosts(api: Context, caller: Caller, spec: ServiceSpec, known: Service | None) -> None:
+    """Under the router's own name, and that of the pages, all services are found: it is nobody's alone. Any other may
+    be a name by which people come, too: who has it reads their requests, so operators say whose it is."""
     machine = os.uname().nodename.lower()
     own = {urlsplit(api.service.router_url()).hostname, machine, machine.partition(".")[0]}
     for host in own.intersection(spec.routing.hosts):
         raise Refusal(Why.INVALID_SERVICE_SPEC, f"--host={host} is the router's own name: choose another")
+    for host in {*api.service.not_for_services()}.intersection(spec.routing.hosts):
+        raise Refusal(Why.INVALID_SERVICE_SPEC, f"--host={host} is the name of this cluster's pages: choose another")
+    had = {host for each in known.revisions.values() for host in each.spec.routing.hosts} if known is not None else ()
+    allowed = api.service.router_hosts()
+    for host in filter(is_host, spec.routing.hosts) if not caller.admin else ():
+        if host not in had and not any(_is_among(host, each) for each in allowed):
+            others = f"; anybody may take {', '.join(allowed)}" if allowed else ""
+            hint = f"--host={host} is for an operator to give (`router.hosts` in bireme.toml){others}"
+            raise Refusal(Why.ACCESS_DENIED, hint)
+
+
+def _is_among(host: str, allowed: str) -> bool:
+    return host.endswith(allowed[1:].lower()) if allowed.startswith("*.") else host == allowed.lower()
 
 
 async def _is_routed(api: Context, name: str) -> None:

@@ -9,11 +9,14 @@ cannot choose.
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Generic, Protocol, TypeVar
 
 _BEARER = b"bearer "
+_MADE_HERE = re.compile(rb"bireme-[A-Za-z0-9_-]{43}")
+"""What `bireme service key add` makes, in whatever words it comes."""
 _COUNT_BITS = 32
 _COUNT = (1 << _COUNT_BITS) - 1
 WINDOW_S = 60
@@ -47,6 +50,12 @@ class KeyRing(Generic[K]):
             if text and key is not None and hmac.compare_digest(bytes.fromhex(key.sha256), digest):
                 return key, line
         return None
+
+
+def not_ours(credentials: Iterable[tuple[bytes, bytes, bytes]]) -> list[tuple[bytes, bytes, bytes]]:
+    """Those that a replica may see: a key of ours opens a service, which may be another's than this replica's. Clients
+    send one key to every model at an address."""
+    return [each for each in credentials if not _MADE_HERE.search(each[1])]
 
 
 def _key_text(name: bytes, value: bytes) -> bytes:

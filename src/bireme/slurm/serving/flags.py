@@ -163,7 +163,7 @@ FLAGS = (
     ),
     Flag(
         name="host", argument="NAME", read=v.host, section=ROUTING, many=True, place="routing.hosts",
-        summary="All requests to this host name are for this service.",
+        summary="All requests to this host name are for this service. For operators, and names in router.hosts.",
     ),
     Flag(
         name="body-limit", argument="SIZE|none", read=v.size, section=ROUTING, default="none",
