@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from tests.support.cluster import Cluster, virtual_nodes
 from tests.support.images import Made, Put, busybox_layer, tar_of
 from tests.support.registry import missing, registry
 from tests.support.rootfs import busybox_root
+from tests.support.serving import listening_router
 
 CONF = virtual_nodes(2, 2, cpus=8)
 pytestmark = pytest.mark.skipif(not user_namespaces_work(), reason="this kernel gives users no user namespaces")
@@ -335,6 +339,35 @@ def test_a_terminal_is_one_inside_too(site: Site) -> None:
     name, yes = said.stdout.split()
     assert name.startswith("/dev/pts/")
     assert (yes, said.returncode) == ("yes", 3)
+
+
+def test_a_service_runs_in_its_image_and_is_replaced_there(site: Site) -> None:
+    """Its health is asked from outside; what is killed inside is followed by another; nothing is left of it."""
+    if site.user is not None:
+        pytest.skip("one site is enough")
+    script = """#!/bin/sh
+        #BIREME --replicas=1 --health=/
+        mkdir /www && cat /etc/made-by > /www/index.html
+        exec httpd -f -p $PORT -h /www
+        """
+    (site.work / "web.sh").write_text("\n".join(map(str.strip, script.splitlines())))
+    site.run("bireme", "serve", "web.sh", "--name", "web", f"--container-image={site.image}", "--wait")
+
+    address = f"{listening_router(site.cluster)['url']}/web/"
+
+    def answers() -> bool:
+        with suppress(OSError), urllib.request.urlopen(address, timeout=10) as page:
+            return bool(page.read() == b"the test\n")
+        return False
+
+    assert answers()
+    first = site.cluster.pids_with("BIREME_REPLICA=1")
+    for pid in first:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    site.cluster.until(lambda: site.cluster.pids_with("BIREME_REPLICA=2") and answers())
+    site.run("bireme", "service", "stop", "web")
+    site.cluster.until(lambda: not site.cluster.pids_with("BIREME_SERVICE=web"))
 
 
 TRAIN = """#!/bin/bash
