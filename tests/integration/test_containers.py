@@ -325,6 +325,8 @@ def test_an_allocations_options_hold_for_its_steps(site: Site) -> None:
     said = site.run(*held, "sh", "-c", program)
     assert sorted(said.stdout.splitlines()) == sorted(["/etc", "the test"] * 2 + ["/bin", "the shell is outside"])
     assert said.stderr.count("Read-only file system") == 2
+    inner = site.srun("sh", "-c", "srun --overlap test -e /etc/made-by || echo a step of its own")
+    assert inner.stdout == "a step of its own\n", "within an srun that made its job"
 
 
 def test_two_hundred_tasks_start_in_one_image(site: Site) -> None:

@@ -210,3 +210,7 @@ def test_a_step_has_the_container_of_an_allocation_and_not_of_a_script() -> None
     bundled = in_a_job(**asked, kind=JobKind.INTERACTIVE, script="").step("job", container_bundle="/bundle").spec
     assert (bundled.container_image, bundled.container_bundle, bundled.container_mounts) == ("", "/bundle", "/data")
     assert in_a_job(**asked).step("job").spec.container_image == ""
+    line = "srun --container-image=ubuntu bash"
+    by_srun = in_a_job(**asked, kind=JobKind.INTERACTIVE, script="", submit_line=line)
+    by_srun.step("job", container_image="ubuntu", submit_line=line)
+    assert by_srun.step("job", overlap=True, submit_line="srun hostname").spec.container_image == ""

@@ -27,7 +27,6 @@ SOURCE = Path(bireme.__file__).parent
 UNUSED = {
     "admin_comment": "only to be shown",
     "export": "says at the submission which variables are kept",
-    "submit_line": "only to be shown",
 }
 """Fields that nobody but Slurm's words know, and why that is right."""
 

@@ -58,7 +58,7 @@ def create_spanning_step(state: State, caller: Caller, parts: Sequence[Part]) ->
     if len({job.id for job in jobs}) < len(jobs) or len({job.het_job_id or job.id for job in jobs}) > 1:
         raise Refusal(Why.INVALID_JOB_ID, "one step lies in components of one heterogeneous job, once in each")
     specs = [spec if spec.het is None else replace(spec, het=None) for _, spec in parts]
-    specs = [in_container_of(job.spec, spec) for job, spec in zip(jobs, specs)]
+    specs = [in_container_of(job, spec) for job, spec in zip(jobs, specs)]
     nodes = [_laid_out(job, spec) for job, spec in zip(jobs, specs)]
     if jobs[0].het_job_id is not None:
         specs = _spanning(jobs, specs, nodes)
