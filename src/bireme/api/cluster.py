@@ -133,6 +133,8 @@ class Service:
     """Whether the router is known to have a service, by its name."""
     traffic: Callable[[str], Mapping[str, Any]] = field(default=lambda name: {})
     """What a service (by its name) was asked in the last hour, as curves; empty: nothing was heard of it."""
+    lately: Callable[[str], Mapping[str, Any]] = field(default=lambda name: {})
+    """What a service was asked in the last minute: `requests_s`, `errors_s`, `latency_p99_s`; empty as above."""
     telemetry: Callable[[], Telemetry | None] = field(default=lambda: None)
     """What is measured; None: nothing is, by the settings."""
     router_page: Callable[[], Awaitable[str]] = _no_page

@@ -92,6 +92,12 @@ class Service:
         return dict(self.record()["scaling"])
 
     @property
+    def traffic(self) -> Record:
+        """What it was asked in the last minute: `requests_s`, `errors_s`, `latency_p99_s`; empty where nothing was
+        heard of it."""
+        return dict(self.record()["traffic"])
+
+    @property
     def replicas_min(self) -> int:
         return int(self.record()["replicas_min"])
 

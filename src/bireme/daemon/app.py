@@ -404,6 +404,7 @@ class Daemon:
             router=lambda: self._steward.summary if self._steward is not None else {},
             routes=lambda name: self._steward is None or self._steward.routes(name),
             traffic=lambda name: self._steward.traffic.told(name) if self._steward is not None else {},
+            lately=lambda name: self._steward.traffic.lately(name) if self._steward is not None else {},
             telemetry=lambda: self._station,
             router_page=lambda: router_page(self._router_plan().socket),
             work=lambda: runtime.work,

@@ -68,6 +68,19 @@ def test_silence_is_no_requests_and_the_oldest_goes() -> None:
     assert set(at.curves()["requests"]) == {0.0}
 
 
+def test_the_last_minute_is_told_in_one_figure_each() -> None:
+    at = At()
+    at.hear(load(1000))
+    assert at.traffic.lately("other") == {}
+    at.hear(load(1060, failed=6))
+    at.now += STEP_S
+    lately = at.traffic.lately("chat")
+    assert (lately["requests_s"], lately["errors_s"]) == (1.0, 0.1)
+    assert 0.01 < lately["latency_p99_s"] <= 0.025
+    at.now += 6 * STEP_S
+    assert at.traffic.lately("chat") == {"requests_s": 0.0, "errors_s": 0.0, "latency_p99_s": None}
+
+
 def test_a_service_that_is_gone_is_forgotten() -> None:
     at = At()
     at.hear(load(10))

@@ -190,8 +190,8 @@ def _awaited(api: Context, service: Service, revision: int) -> Awaited:
 
 
 def _record(api: Context, service: Service) -> dict[str, Any]:
-    scaling = api.service.scaling(service.name)
-    return service_record(api.cluster.state, service, api.now(), api.service.router_url(), scaling)
+    scaling, traffic = api.service.scaling(service.name), api.service.lately(service.name)
+    return service_record(api.cluster.state, service, api.now(), api.service.router_url(), scaling, traffic)
 
 
 def _sees(api: Context, caller: Caller, service: Service) -> bool:

@@ -18,6 +18,7 @@ from bireme.router.messages import BUCKETS_S, Counts, Load, ServiceLoad
 
 STEP_S = 10.0
 KEPT = 360
+_LATELY = 6
 _SLOTS = len(BUCKETS_S) + 1
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
@@ -64,6 +65,20 @@ class Traffic:
         names = {told.name for told in load.services}
         for name in [each for each in self._services if each not in names]:
             del self._services[name]
+
+    def lately(self, name: str) -> Mapping[str, Any]:
+        """What it was asked in the last minute of whole steps; empty where nothing was heard of it."""
+        followed = self._services.get(name)
+        if followed is None:
+            return {}
+        last = int(self._clock() // STEP_S)
+        steps = [step for step in followed.steps if last - _LATELY <= step.number < last]
+        slots = [sum(column) for column in zip(*(step.slots for step in steps))]
+        return {
+            "requests_s": sum(step.arrived for step in steps) / (_LATELY * STEP_S),
+            "errors_s": sum(step.by_status[4] + step.refused for step in steps) / (_LATELY * STEP_S),
+            "latency_p99_s": quantile(slots, QUANTILES["p99"]),
+        }
 
     def told(self, name: str) -> Mapping[str, Any]:
         """Curves of the last hour, as `/v1/telemetry/series` has them; empty where nothing was heard of it."""

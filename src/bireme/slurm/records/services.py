@@ -64,15 +64,22 @@ SERVICE_FIELDS = {
     "exit_signal, why}]",
     "keys": "how many keys it has; without one only this machine may send requests",
     "made_at": "when it was first made",
+    "traffic": "what it was asked in the last minute: {requests_s, errors_s, latency_p99_s}; empty where nothing was "
+    "heard of it",
 }
 
 _OF_JOB = ("state", "std_out", "std_err")
 
 
 def service_record(
-    state: State, service: Service, now: float, router_url: str, scaling: Mapping[str, Any]
+    state: State,
+    service: Service,
+    now: float,
+    router_url: str,
+    scaling: Mapping[str, Any],
+    traffic: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """`scaling`: what the autoscaler says of it, which is not in the state."""
+    """`scaling`: what the autoscaler says of it; `traffic`: what the router counted: neither is in the state."""
     seen, newest = situation(state, service, now), service.target
     return {
         "name": service.name,
@@ -96,6 +103,7 @@ def service_record(
         "crashes": [_crash(each) for each in reversed(seen.crashes)],
         "keys": len(service.keys),
         "made_at": service.made_at,
+        "traffic": dict(traffic),
     }
 
 

@@ -17,7 +17,7 @@ _PARTS = {
     "map": Part((JOBS, NODES, FAULTS, MEASURED), every_s=5.0),
     "figures": Part((JOBS, NODES, FAULTS, MEASURED)),
     "next": Part((JOBS, PLAN)),
-    "services": Part((SERVICES, JOBS), every_s=3.0),
+    "services": Part((SERVICES, JOBS, MEASURED), every_s=3.0),
     "broken": Part((FAULTS, NODES)),
 }
 
