@@ -12,6 +12,7 @@ import os
 import time
 from typing import Any
 
+from bireme.api.serving.peers import user_name
 from bireme.cli.parsing import Arguments
 from bireme.commands.voice import CommandFailure, run_command
 from bireme.daemon import at_rest, files, inspection
@@ -46,6 +47,11 @@ def _run(argv: list[str]) -> int:
     paths = Paths(given.home)
     if not os.path.isdir(paths.run):
         raise CommandFailure(f"there is no cluster at {paths.home}")
+    if not os.access(paths.journal if os.path.exists(paths.journal) else paths.home, os.R_OK):
+        owner = user_name(os.stat(paths.home).st_uid)
+        raise CommandFailure(
+            f"{paths.home} belongs to {owner}, and what is in it is for {owner} alone", hint=f"run it as {owner}"
+        )
     if given.way == "prune":
         return _prune(paths, given.older_than, given.events)
     return _verify(paths, given.json) if given.way == "verify" else _recover(paths, given.accept_loss)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -357,3 +359,23 @@ def test_the_files_of_one_waiting_task_are_its_own(api: FakeApi, capsys: pytest.
     assert scontrol.main(["show", "job", "32_4"]) == 0
     shown = capsys.readouterr().out
     assert "StdOut=/home/ada/slurm-32_4.out\n" in shown
+
+
+def test_processes_of_another_clusters_jobs_are_not_listed(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    words = {"BIREME_JOB": "x", "SLURM_JOB_ID": "41"}
+    started = [
+        subprocess.Popen(["sleep", "1000"], env={**words, "PATH": os.environ["PATH"], "BIREME_HOME": str(home)})
+        for home in (own, other)
+    ]
+    try:
+        monkeypatch.setenv("BIREME_HOME", str(own))
+        scontrol.main(["listpids", "41"])
+        rows = capsys.readouterr().out.splitlines()[1:]
+        assert [row.split() for row in rows] == [[str(started[0].pid), "41", "batch", "0", "0"]]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()

@@ -89,7 +89,10 @@ class _Process(NamedTuple):
 
 
 def _processes() -> Iterator[_Process]:
-    """Processes of jobs on this machine that this user may look at, by the variables they were started with."""
+    """Processes of this cluster's jobs on this machine that this user may look at, by the variables they were started
+    with. There may be several clusters; where nobody says which one is asked, it is all of them."""
+    asked = reports.environment().get("BIREME_HOME", "")
+    home = os.path.realpath(asked).encode(errors="surrogateescape") if asked else b""
     for entry in os.listdir("/proc"):
         if not entry.isdecimal():
             continue
@@ -99,6 +102,8 @@ def _processes() -> Iterator[_Process]:
         except OSError:
             continue  # it ended, or is somebody else's
         if b"BIREME_JOB" not in pairs or b"SLURM_JOB_ID" not in pairs:
+            continue
+        if home and os.path.realpath(pairs.get(b"BIREME_HOME", home)) != home:
             continue
         in_task = b"SLURM_PROCID" in pairs and b"SLURM_STEP_ID" in pairs
         yield _Process(
