@@ -88,7 +88,9 @@ def test_a_job_that_may_not_be_requeued_fails_with_its_node() -> None:
 
 
 def test_a_silent_node_keeps_its_jobs_until_slurmdtimeout() -> None:
+    """Counted from when it fell silent: for how long it was well before gives nothing away."""
     world = Scenario("2x8", settings=Settings(slurmd_timeout_s=300, **FLAT))
+    world.wait(1000)
     world.submit("job", cpus=8)
     world.expect(job="runs n1")
     world.lose("n1")

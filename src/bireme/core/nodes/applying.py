@@ -49,8 +49,9 @@ def _node_registered(state: State, event: e.NodeRegistered, at: float) -> Sequen
 def _node_lost(state: State, event: e.NodeLost, at: float) -> Sequence[c.Command]:
     node = _node(state, event.node)
     if node is not None and node.health is not Health.DOWN:
+        if node.health is not Health.LOST:
+            node.last_seen = at  # it was well until now, however long ago it said who it is
         node.health = Health.LOST
-        node.last_seen = node.last_seen or at
     return NOTHING
 
 

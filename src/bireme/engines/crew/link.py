@@ -189,9 +189,11 @@ class AgentLink:
     async def _listen(self, gone: asyncio.Future[None]) -> None:
         """Until the connection ends; an agent that stops answering is cut off."""
         while not gone.done():
+            began = time.monotonic()
             await asyncio.wait([gone], timeout=_PING_S)
             if gone.done():
                 break
+            self._forgive(time.monotonic() - began - _PING_S)
             if time.monotonic() - self._heard_at > _DEAF_AFTER_S:
                 log.error("the agent of node %s has not answered for %g s", self.node, _DEAF_AFTER_S)
                 self._on_silent(self.node, "its agent does not answer")
@@ -201,6 +203,10 @@ class AgentLink:
                 break
             self._write(encode_typed(Ping(id=0)))
             self._repeat_unanswered()
+
+    def _forgive(self, stood_still_s: float) -> None:
+        """This daemon had no turn for so long (it was stopped, its machine slept) and could hear no agent."""
+        self._heard_at = min(time.monotonic(), self._heard_at + max(0.0, stood_still_s))
 
     # --- speaking ------------------------------------------------------------------------------------------
 
