@@ -158,9 +158,11 @@ def is_at(listener: socket.socket, host: str, port: int) -> bool:
 def _cannot_listen(host: str, port: int, error: OSError) -> str:
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
-        return f"{where} is taken by another program: name another (setting router.address, or --port)"
+        return (
+            f"{where} is taken by another program: name another (setting router.address; of a router by itself, --port)"
+        )
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is no address of this machine: name another (setting router.address, or --host)"
+        return f"{host} is no address of this machine: name another (setting router.address; of a router by itself, --host)"
     if error.errno == errno.EACCES:
-        return f"{where} is not for this user: name a port above 1023 (setting router.address, or --port)"
+        return f"{where} is not for this user: name a port above 1023 (setting router.address; of a router by itself, --port)"
     return f"cannot listen at {where}: {error.strerror}"

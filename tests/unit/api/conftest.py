@@ -105,6 +105,8 @@ class Running:
         self.home = home
         self.transport = Transport(home, timeout_s=20, tool="test")
         self.shutdowns: list[bool] = []
+        self.of_router: dict[str, str] = {}
+        """What else is said of it."""
         self.server: Server
         self.app: Starlette
 
@@ -158,7 +160,7 @@ def api(tmp_path: Path) -> Iterator[Running]:
         version="1.2.3", pid=42, up_since=900.0, owner_uid=0, max_body_bytes=8_000_000,
         shutdown=running.shutdowns.append, router_url=lambda: "http://router:8600",
         router_hosts=lambda: ["chat.org", "*.models.org"], not_for_services=lambda: ["pages.org"],
-        router=lambda: {"url": "http://router:8600"},
+        router=lambda: {"url": "http://router:8600", **running.of_router},
     )  # fmt: skip
     app = running.app = create_app(cluster, store, service)  # type: ignore[arg-type]
     server = running.server = Server(app)

@@ -382,6 +382,12 @@ def test_nobody_takes_anothers_requests(api: Running) -> None:
     )
 
 
+def test_who_deploys_is_told_that_the_router_cannot_be_reached(api: Running) -> None:
+    api.of_router["problem"] = "127.0.0.1:8600 is taken"
+    made = ask(api, "POST", "/v1/services", ANN, body_of())[1]
+    assert made["notices"] == ["it cannot be reached now: 127.0.0.1:8600 is taken; see: bireme doctor"]
+
+
 def test_a_host_name_is_given_by_an_operator_or_is_for_anybody(api: Running) -> None:
     """By any other people may reach the router: who had it would read their requests."""
     for host in ("models.org", "amodels.org", "gpu.models.org.", "elsewhere.org"):

@@ -284,6 +284,8 @@ def _made(api: Context, name: str, key: str) -> dict[str, Any]:
     notices = []
     if asked is not None and not is_canary and not service.current:
         notices.append(f"--canary={asked}% is not applied: no revision serves yet, so this one has all requests")
+    if problem := api.service.router().get("problem"):
+        notices.append(f"it cannot be reached now: {problem}; see: bireme doctor")
     return {
         "name": name,
         "revision": made.number,
