@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -84,6 +85,8 @@ class _Known:
 
     since: float
     image: Image
+    at: float
+    """When, by a clock that nobody sets."""
 
     def holds_for(self, since: float) -> bool:
         """Whether a fetch would give the same: its name meant nothing else in between."""
@@ -139,7 +142,11 @@ class Images:
     def _fetched_before(self, key: _Key, since: float) -> Fetched | None:
         """What was fetched for this job or another, where its name means the same to this one."""
         known = self._known.get(key)
-        return held(known.image) if known is not None and known.holds_for(since) else None
+        if known is None or not known.holds_for(since):
+            return None
+        if not known.image.lock and time.monotonic() - known.at >= key.policy.fresh_s:
+            return None  # a folder of the user's, which may have changed
+        return held(known.image)
 
     def _at_once(self, fetched: Fetched, heard: Heard, done: Done) -> Ask:
         def told() -> None:
@@ -160,7 +167,7 @@ class Images:
             del self._fetches[fetch.key]
         if outcome is None:
             return
-        known = _Known(fetch.since, outcome) if isinstance(outcome, Image) else None
+        known = _Known(fetch.since, outcome, time.monotonic()) if isinstance(outcome, Image) else None
         if known is not None and known.image.known_until and fetch.asks:
             self._known.pop(fetch.key, None)
             self._known[fetch.key] = known

@@ -51,12 +51,13 @@ class Asker:
         self.told: list[Fetched | ImageRefused] = []
         self.heard: list[Progress] = []
         self.wanted = 0
+        self.policy = Policy()
 
     def ask(self, image: str, identity: Identity | None = None, folder: str = "/", begun_at: float = 0.0) -> Ask:
         self.wanted += 1
         heard, done = self.heard.append, self._done
         return self.images.ask(
-            image, identity, dict(os.environ), Policy(), folder=folder, begun_at=begun_at, heard=heard, done=done
+            image, identity, dict(os.environ), self.policy, folder=folder, begun_at=begun_at, heard=heard, done=done
         )
 
     def _done(self, outcome: Fetched | ImageRefused) -> None:
@@ -108,6 +109,12 @@ def test_who_asks_for_the_same_is_told_by_one_process_and_a_job_that_asks_again_
     asker.ask(str(root), begun_at=begun_at + 3600)  # what was here then says nothing of it
     assert set(asker.loop.children) - before
     asker.loop.run()
+    asker.policy = Policy(fresh_s=0)
+    for _ in range(2):  # a folder may change while a job goes on
+        before = set(asker.loop.children)
+        asker.ask(str(root), begun_at=begun_at)
+        assert set(asker.loop.children) - before
+        asker.loop.run()
 
 
 def test_a_process_that_nobody_waits_for_is_ended_and_tells_nobody(asker: Asker, root: Path) -> None:
