@@ -162,7 +162,9 @@ def _cannot_listen(host: str, port: int, error: OSError) -> str:
             f"{where} is taken by another program: name another (setting router.address; of a router by itself, --port)"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is no address of this machine: name another (setting router.address; of a router by itself, --host)"
+        remedy = "name another (setting router.address; of a router by itself, --host)"
+        return f"{host} is no address of this machine: {remedy}"
     if error.errno == errno.EACCES:
-        return f"{where} is not for this user: name a port above 1023 (setting router.address; of a router by itself, --port)"
+        remedy = "name a port above 1023 (setting router.address; of a router by itself, --port)"
+        return f"{where} is not for this user: {remedy}"
     return f"cannot listen at {where}: {error.strerror}"
