@@ -175,8 +175,7 @@ class Context:
 
 def _names(job: Job) -> tuple[str, ...]:
     """How a command may call it."""
-    own = (str(job.id), job.label)
-    return own if job.het_job_id is None else (*own, f"{job.het_job_id}+{job.spec.het_component}")
+    return str(job.id), job.label
 
 
 Handler = Callable[[Context, Request], Awaitable[Response]]

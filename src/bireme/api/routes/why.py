@@ -181,7 +181,7 @@ def _suggestions(
 
 def _named(job: Job) -> dict[str, Any]:
     return {
-        "job": _label(job),
+        "job": job.label,
         "job_id": job.id,
         "name": job.spec.name,
         "user": job.spec.owner.user,
@@ -206,10 +206,6 @@ async def _from_history(api: Context, request: Request, target: Target) -> dict[
         for record in past[:MOST_RECORDS]
     ]
     return {"jobs": told, "left_out": len(past) - len(told), "now": api.now()}
-
-
-def _label(job: Job) -> str:
-    return job.label if job.het_job_id is None else f"{job.het_job_id}+{job.spec.het_component}"
 
 
 def _ended(record: dict[str, Any]) -> dict[str, Any]:

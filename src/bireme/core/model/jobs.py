@@ -508,6 +508,8 @@ class Job:
 
     @property
     def label(self) -> str:
-        """The id people type: `42`, or `42_7` for an array task."""
+        """The id people type: `42`, `42_7` for an array task, `42+1` for a component of a heterogeneous job."""
+        if self.het_job_id is not None:
+            return f"{self.het_job_id}+{self.spec.het_component}"
         task = self.task_id
         return str(self.id) if task is None else f"{self.array_job_id}_{task}"
