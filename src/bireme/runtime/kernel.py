@@ -320,9 +320,9 @@ class Kernel:
     def overlooked(self, now: float) -> list[Decision]:
         """Whom a full pass would start now, or make room for. At rest, and if something has happened since the last
         one, that is nobody, or the small passes have passed somebody over. Changes nothing."""
-        outlook = copy.deepcopy(self._outlook)
-        if outlook is None or self.replan or self.state.seq == self._anew_seq:
+        if self._outlook is None or self.replan or self.state.seq == self._anew_seq:
             return []
+        outlook = copy.deepcopy(self._outlook)
         snapshot = Snapshot(self.state, self.state.config.settings.policy, now)
         decided = plan(snapshot, look_anew(snapshot, self._promises, outlook)).starts
         return [each for each in decided if accept(self.state, each)]
