@@ -447,6 +447,7 @@ def test_doctor_asks_the_agents_and_names_those_that_do_not_answer(cluster: Clus
     os.kill(agent, signal.SIGSTOP)
     try:
         said = cluster.bireme("doctor", check=False).stdout
+        assert "of n2 do not answer: see bireme doctor" in cluster.bireme("status").stdout
     finally:
         os.kill(agent, signal.SIGCONT)
     assert "agents that do not answer now: n2" in said

@@ -238,7 +238,7 @@ def _status(argv: list[str]) -> int:
     paths = Paths(given.home)
     try:
         with Transport(paths.home, timeout_s=_STATUS_S) as transport:
-            about = transport.get("/v1/ping")
+            about = transport.get("/v1/ping", {"agents": "ask"})
             nodes = transport.get("/v1/nodes")["nodes"]
             jobs = transport.get("/v1/jobs", {"fields": "state,array_tasks"})["jobs"]
     except BiremeUnavailable:
@@ -271,6 +271,8 @@ def _status(argv: list[str]) -> int:
         print(f"Healings  {words}: see bireme healings")
     print(f"Machine   {machine_words(nodes)}")
     print(f"Nodes     {_counts(_node_states(nodes))}")
+    if silent := about.get("silent_agents"):
+        print(f"Agents    of {compress(silent)} do not answer: see bireme doctor")
     print(f"Jobs      {_counts(states) or 'none'}")
     return 0
 

@@ -52,8 +52,11 @@ def test_env_writes_the_launchers(home: Path, capsys: pytest.CaptureFixture[str]
 def test_status_of_a_running_cluster(daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     daemon.routes["GET /v1/ping"] = (
         200,
-        {"cluster": "lab", "engine": "embedded", "now": 100.0, "up_since": 39.0, "pid": 7, "version": "0.1.0"},
-    )
+        {
+            "cluster": "lab", "engine": "embedded", "now": 100.0, "up_since": 39.0, "pid": 7, "version": "0.1.0",
+            "silent_agents": ["n1", "n2"],
+        },
+    )  # fmt: skip
     daemon.routes["GET /v1/nodes"] = (200, {"nodes": NODES})
     daemon.routes["GET /v1/jobs"] = (200, {"jobs": [{"state": "RUNNING"}, {"state": "RUNNING"}]})
     assert lifecycle.status([]) == 0
@@ -61,6 +64,7 @@ def test_status_of_a_running_cluster(daemon: FakeDaemon, capsys: pytest.CaptureF
     assert "Cluster   lab (embedded engine), up 00:01:01" in text
     assert "2 nodes, 16 CPUs, 16 GPUs (h100)" in text
     assert "2 running" in text
+    assert "Agents    of n[1-2] do not answer: see bireme doctor" in text
     assert lifecycle.status(["--json"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"] == {"RUNNING": 2}
 
