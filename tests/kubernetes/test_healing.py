@@ -12,7 +12,7 @@ from tests.support.kubernetes import KubernetesCluster, load_bireme
 pytestmark = pytest.mark.skipif(bool(missing(nodes=True)), reason=missing(nodes=True) or "-")
 LONG_S = 180.0
 CONF = "ClusterName=healing\nSlurmctldHost=localhost\nSlurmdTimeout=5\nKillWait=2\nMinJobAge=3600\n"
-CONF += "BatchStartTimeout=20\nSelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n"
+CONF += "BatchStartTimeout=40\nMaxBatchRequeue=100\nSelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n"
 CONF += "PartitionName=main Nodes=ALL Default=YES\nPartitionName=unready Nodes=ALL\n"
 TRAIN = """#!/bin/sh
 #SBATCH --nodes=2 --ntasks-per-node=1
@@ -60,6 +60,8 @@ def test_what_kept_or_took_a_pod_is_the_cause_of_its_jobs_end(cluster: Kubernete
     """As its events, its status and its conditions say it. A node from which a pod was taken is not blamed."""
     unmounted = cluster.sbatch("-p", "unready", "--wrap", "true")
     unpulled = cluster.sbatch("--container-image=bireme.test/nothing:1", "--wrap", "true")
+    cluster.until(lambda: cause_of(cluster, unpulled) == "image_pull", LONG_S)
+    cluster.run("scancel", unpulled)
     mark = "touch on-$SLURM_JOB_ID-$SLURM_RESTART_COUNT; until test -e end; do sleep 0.1; done"
     healed = cluster.sbatch(str(cluster.script(f"#BIREME --heal=restart\n{mark}\n", "healed.sh")))
     left = cluster.sbatch("--no-requeue", "--wrap", mark)
@@ -72,10 +74,9 @@ def test_what_kept_or_took_a_pod_is_the_cause_of_its_jobs_end(cluster: Kubernete
     (cluster.work / "end").touch()
     assert cluster.wait(healed, LONG_S)["state"] == "COMPLETED"
     assert reasons(cluster, healed) == ["Its pod was taken away: started again."]
-    cluster.until(lambda: cause_of(cluster, unpulled) == "image_pull", LONG_S)
     cluster.until(lambda: "FailedMount" in cluster.bireme("why", unmounted).stdout, LONG_S)
     assert cause_of(cluster, unmounted) == "container_start"
-    cluster.run("scancel", unmounted, unpulled)
+    cluster.run("scancel", unmounted)
 
 
 def evict(cluster: KubernetesCluster, job: str) -> None:

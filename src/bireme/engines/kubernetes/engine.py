@@ -67,6 +67,8 @@ _LEASE_AGAIN_S = 10.0
 _IDS_AT_MOST = 200_000
 _CALL_S = 30.0
 """An agent that runs calls within this time."""
+_ASKED_AT_MOST = 3
+"""Pods of a start that is late whose events are asked for: what one lacks the others lack too."""
 _SWEEP_AFTER_S = 5.0
 """The runtime says first what it still wants; what is then nobody's is removed."""
 
@@ -590,16 +592,15 @@ class KubernetesEngine(CrewEngine):
 
     async def _give_up_starting(self, key: Key, late: Sequence[str]) -> None:
         assert self._api is not None
-        for node in late:
+        for node in late[:_ASKED_AT_MOST]:
             pod = self._pod_of.get(Berth(*key, node))
             why = await complaint(self._api, pod) if pod is not None else ""
-            if key not in self._gangs or self._gangs[key].problem:
+            gang = self._gangs.get(key)
+            if gang is None or gang.problem:
                 return  # it was refused, or ended, meanwhile
-            if why:
+            if why and node in gang.unprepared:
                 self._could_not_start(key, why, node)
                 return
-        if late != sorted(self._gangs[key].unprepared):
-            return
         super()._out_of_time(key)
 
     # --- ending --------------------------------------------------------------------------------------------
