@@ -8,12 +8,13 @@ import os
 import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trackers import PYTHON, needed
 
 from bireme.cli.tracking import files
-from bireme.cli.tracking.experiment import described, in_files
+from bireme.cli.tracking.experiment import _left_nothing, described, in_files
 from bireme.cli.tracking.tensorboard import MOST_POINTS, MOST_RECORD, masked_sum, read_scalars
 
 WRITES = """
@@ -181,3 +182,20 @@ def test_links_and_pipes_in_the_place_of_files_are_not_read(tmp_path: Path) -> N
     assert files.wandb_address(str(secret), "east-7"), "a file itself is read"
     with pytest.raises(OSError, match="no file"):
         files.scalars_of(str(pipe))
+
+
+@pytest.mark.parametrize(
+    ("run", "left_nothing"),
+    [
+        ({"supposed": True, "link": ""}, True),
+        ({"supposed": True, "link": "", "folders": []}, True),
+        ({"supposed": True, "link": "https://wandb.ai/lab/vision/runs/x"}, False),
+        ({"supposed": True, "link": "", "folders": [{"path": "wandb/offline-run-1-x"}]}, False),
+        ({"link": ""}, False),
+    ],
+)
+def test_a_run_that_a_job_may_have_had_is_told_where_there_are_traces_of_it(
+    run: dict[str, Any], left_nothing: bool
+) -> None:
+    assert _left_nothing(run) is left_nothing
+    assert "supposed" not in run
