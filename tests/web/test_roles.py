@@ -54,3 +54,16 @@ def test_what_they_may_not_ask_is_said_and_not_offered(pages: Browsing) -> None:
         page.get_by_text("No job waits that you may see.").wait_for()
     with pages.open("/admin") as page:
         page.get_by_text("That is told to operators.").wait_for()
+
+
+def test_a_map_that_would_be_empty_says_that_nodes_are_private(browser: Any, cluster: Cluster) -> None:
+    cluster.conf(virtual_nodes(2, settings="PrivateData=jobs,nodes"))
+    cluster.run("scontrol", "reconfigure")
+    with Browsing(browser, cluster, "nobody").open("/now") as page:
+        page.get_by_text("Nodes are private on this cluster (PrivateData)").wait_for()
+        page.locator("#live[data-state=live]").wait_for()
+        assert page.locator("canvas").count() == 0
+        assert "0 of 0" not in page.locator("main").inner_text()
+        assert axe_finds(page) == []
+    with Browsing(browser, cluster).open("/now") as page:
+        page.locator("#map-legend li").first.wait_for()

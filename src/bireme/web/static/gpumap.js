@@ -297,10 +297,27 @@ class GpuMap {
     };
     /** @type {Map<string, Entry>} */
     const found = new Map();
+    const colours = this.coloursOf([...counts.keys()].filter((key) => this.by === "partition" || fixed[key] === undefined));
     for (const [key, count] of [...counts].sort((one, other) => other[1] - one[1])) {
       const known = this.by === "job" || this.by === "user" ? fixed[key] : this.by === "partition" ? undefined : fixed[key];
-      const [words, colour] = known ?? [this.wordsOf(key), look[`l${(this.by === "job" ? Number(key.slice(1)) : hash(key)) % LINES}`]];
+      const [words, colour] = known ?? [this.wordsOf(key), look[`l${colours.get(key)}`]];
       found.set(key, { key, words, colour, count });
+    }
+    return found;
+  }
+
+  /** A number of a colour for each: always the same while nobody else has it, and none twice while there are enough.
+   * @param {string[]} keys @returns {Map<string, number>} */
+  coloursOf(keys) {
+    /** @type {Map<string, number>} */
+    const found = new Map();
+    const wanted = (/** @type {string} */ key) => (this.by === "job" ? Number(key.slice(1)) : hash(key)) % LINES;
+    const taken = Array.from({ length: LINES }, () => 0);
+    for (const key of keys.sort((one, other) => one.length - other.length || (one < other ? -1 : 1))) {
+      const first = wanted(key), fewest = Math.min(...taken);
+      const colour = taken.findIndex((_, at) => taken[(first + at) % LINES] === fewest);
+      found.set(key, (first + colour) % LINES);
+      taken[(first + colour) % LINES] += 1;
     }
     return found;
   }

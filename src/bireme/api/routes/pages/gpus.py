@@ -44,7 +44,7 @@ async def all_gpus(api: Context, request: Request) -> Response:
     the order of the nodes: `job` (its number in `jobs`; -1: free, -2: taken by a job that you may not know of, -3: by
     what is no job), `use` (percent, null where nothing was measured; missing where nothing is), `health` (a letter
     each: `.` well, `d` a finding stands, `x` out of service, `o` its node is). `shared`: by place, all jobs of a GPU
-    that several have.
+    that several have. `hidden`: nodes are private, so that none is told of.
     """
     caller, state = api.caller(request), api.cluster.state
     viewer = api.viewer(caller)
@@ -60,7 +60,7 @@ async def all_gpus(api: Context, request: Request) -> Response:
     async for some in slices_of(api.turns, request, nodes):
         for node in some:
             columns.add(node)
-    return api.alike(request, answer({**columns.told(), "now": api.now()}))
+    return api.alike(request, answer({**columns.told(), "hidden": hidden, "now": api.now()}))
 
 
 async def _figures(api: Context, request: Request) -> Figures:
