@@ -56,6 +56,13 @@ def test_what_they_may_not_ask_is_said_and_not_offered(pages: Browsing) -> None:
         page.get_by_text("That is told to operators.").wait_for()
 
 
+def test_on_a_phone_the_menu_shows_where_one_is(pages: Browsing) -> None:
+    with pages.open("/admin", "phone") as page:
+        page.wait_for_function(
+            "document.querySelector('.top nav [aria-current]').getBoundingClientRect().right <= innerWidth"
+        )
+
+
 def test_a_map_that_would_be_empty_says_that_nodes_are_private(browser: Any, cluster: Cluster) -> None:
     cluster.conf(virtual_nodes(2, settings="PrivateData=jobs,nodes"))
     cluster.run("scontrol", "reconfigure")

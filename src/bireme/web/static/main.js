@@ -9,3 +9,4 @@ sayTimes(document);
 startKeys();
 startActions();
 startLive();
+document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone the menu is wider than the screen
