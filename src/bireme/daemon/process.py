@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from bireme.daemon.interpreter import own_environment
@@ -147,7 +148,8 @@ class Readiness:
     def say(self, **said: Any) -> None:
         if self._fd is None:
             return
-        with os.fdopen(self._fd, "wb") as pipe:
+        # Whoever started it may have been killed meanwhile: that nobody hears is no reason to end.
+        with suppress(BrokenPipeError), os.fdopen(self._fd, "wb") as pipe:
             self._fd = None
             pipe.write(json.dumps(said).encode() + b"\n")
 

@@ -54,6 +54,12 @@ def test_it_answers_when_start_returns(home: str) -> None:
     assert stat.S_IMODE(os.stat(Paths(home).log).st_mode) == 0o600
 
 
+def test_a_daemon_whose_up_was_killed_goes_on() -> None:
+    heard, says = os.pipe()
+    os.close(heard)
+    process.Readiness(says).say(pid=1)
+
+
 def test_a_removed_socket_is_made_again(home: str) -> None:
     pid, paths = process.start(home), Paths(home)
     os.unlink(paths.socket)
