@@ -271,6 +271,15 @@ class _Making:
             self._over = True
             self._stop()
 
+    @property
+    def _kind(self) -> str:
+        """In Pyxis' words where it comes from a registry."""
+        return "image" if self.order.image.startswith(("/", "./", "../")) else "docker image"
+
+    @property
+    def _called(self) -> str:
+        return f"{self._kind}: {self.order.image}"
+
     def in_words(self) -> str:
         """`pulling ubuntu:24.04: 45% of 28 MiB`"""
         told = self._progress
@@ -282,11 +291,11 @@ class _Making:
         self._progress = progress
         if not self._told and progress.doing != "waiting":
             self._told = True
-            self._say(f"importing docker image: {self.order.image}")
+            self._say(f"importing {self._called}")
         quarter, line = 4 * progress.done // progress.of if progress.doing == "pulling" and progress.of else 0, ""
         if self._quarters < quarter < 4:
             self._quarters = quarter
-            line = f"importing docker image: {25 * quarter}% of {shown(progress.of)}"
+            line = f"importing {self._kind}: {25 * quarter}% of {shown(progress.of)}"
         for wait in self.waits:
             wait.asker.heard(self.order.image, progress, line)
 
@@ -300,7 +309,7 @@ class _Making:
             self._end(outcome.reason)
             return
         if self._told:
-            self._say(f"imported docker image: {self.order.image}")
+            self._say(f"imported {self._called}")
         if outcome.image.notice:
             self._say(outcome.image.notice)
         self._fetched = outcome
