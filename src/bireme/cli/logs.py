@@ -2,11 +2,14 @@
 
 Reads the files the job writes, which are on this machine; the daemon only says which they are and when the job is
 over. Of an array it shows every task that started, each under its own heading.
+Invariant: to who may read more than the job's owner nothing is shown that is not the owner's, and nothing that an owner
+wrote moves that terminal's cursor or changes its title.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -17,11 +20,14 @@ from bireme.cli.parsing import Arguments
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.shown import SHOWN
 from bireme.commands.voice import CommandFailure, Voice, refused_by_daemon, run_command
+from bireme.evidence.opened import NoFileError, NotTheirsError, open_output
 from bireme.slurm.formats.visible import visible
 
-_FIELDS = "job_id,array_job_id,array_task_id,array_tasks,state,reason,std_out,std_err,kind"
+_FIELDS = "job_id,array_job_id,array_task_id,array_tasks,state,reason,std_out,std_err,kind,user_id"
 _LOOK_EVERY_S = 0.25
 _CHUNK = 1 << 16
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
+_NOWHERE = "/dev/null"
 
 
 def main(argv: list[str]) -> int:
@@ -42,15 +48,18 @@ def _main(argv: list[str]) -> int:
 class Tail:
     """One output file: how far it was shown."""
 
-    def __init__(self, path: str, last_lines: int | None) -> None:
-        self.path = path
+    def __init__(self, path: str, owner: int, last_lines: int | None) -> None:
+        self.path, self._owner = path, owner
+        self._refused = ""
+        """Why nothing of what lies there is shown."""
+        self._told = False
         self._position: int | None = None if last_lines is not None else 0
         self._last_lines = last_lines or 0
 
     def new(self) -> Iterator[bytes]:
         """What was written since the last look; nothing when the file is not there yet."""
         try:
-            with open(self.path, "rb") as file:
+            with open_output(self.path, self._owner) as file:
                 if self._position is None:
                     self._position = last_lines_begin(file, self._last_lines)
                 if os.fstat(file.fileno()).st_size < self._position:
@@ -61,8 +70,19 @@ class Tail:
                     yield piece
         except FileNotFoundError:
             return
+        except NotTheirsError:
+            self._refused = "is not a file of the job's owner: not shown"
+        except (NoFileError, IsADirectoryError):
+            self._refused = "is no file: what went there cannot be shown"
         except OSError as error:
             raise CommandFailure(f"cannot read {self.path}: {error.strerror}") from error
+
+    def newly_refused(self) -> str:
+        """Once: why nothing of what lies there is shown."""
+        if not self._refused or self._told or self.path == _NOWHERE:
+            return ""
+        self._told = True
+        return f"{visible(self.path)} {self._refused}"
 
 
 class Logs:
@@ -111,13 +131,16 @@ class Logs:
         several = len({record[self._field] for record in started}) > 1
         for record in started:
             path = record[self._field]
-            tail = self._tails.setdefault(path, Tail(path, self._lines))
+            owner = int(record["user_id"])
+            tail = self._tails.setdefault(path, Tail(path, owner, self._lines))
             for piece in tail.new():
                 if several and self._shown != path:
                     heading = f"==> {visible(str(path))} <==\n"
                     sys.stdout.buffer.write((("\n" if self._shown else "") + heading).encode("utf-8", SHOWN))
                 self._shown = path
-                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.write(for_terminal(piece, owner))
+            if why := tail.newly_refused():
+                self._voice.say(why)
         sys.stdout.buffer.flush()
 
     def _tell_waiting(self, records: list[dict[str, Any]]) -> None:
@@ -133,6 +156,13 @@ class Logs:
         elif all(record.get("kind") == "interactive" for record in records):
             self._voice.say(f"job {self._job} is interactive: its output went to its terminal")
         return 0
+
+
+def for_terminal(piece: bytes, owner: int) -> bytes:
+    """On a terminal, and of another's output: with what moves its cursor, or sets its title, made visible."""
+    if owner == os.geteuid() or not sys.stdout.isatty():
+        return piece
+    return _CONTROL.sub(lambda found: b"".join(b"\\x%02x" % each for each in found[0]), piece)
 
 
 def last_lines_begin(file: Any, count: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +119,12 @@ def test_a_check_that_breaks_is_a_finding(home: Path, monkeypatch: pytest.Monkey
 # --- logs --------------------------------------------------------------------------------------------------
 
 
+OWN = {"user_id": os.geteuid()}
+
+
 def test_logs_follow_until_the_job_ended(daemon: FakeDaemon, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "slurm-42.out"
-    record = {"job_id": 42, "std_out": str(out), "std_err": str(out), "reason": "Resources"}
+    record = {**OWN, "job_id": 42, "std_out": str(out), "std_err": str(out), "reason": "Resources"}
 
     def look(_: Any) -> tuple[int, Any]:
         state = next(states)
@@ -141,7 +145,7 @@ def test_logs_of_an_array_have_headings(daemon: FakeDaemon, tmp_path: Path, capf
     files = [tmp_path / "a", tmp_path / "b"]
     for file in files:
         file.write_text(f"{file.name}\n")
-    jobs = [{"state": "COMPLETED", "std_out": str(file)} for file in files]
+    jobs = [{**OWN, "state": "COMPLETED", "std_out": str(file)} for file in files]
     daemon.routes["GET /v1/jobs/7"] = (200, {"jobs": jobs})
     assert logs.main(["7"]) == 0
     assert capfd.readouterr().out == f"==> {files[0]} <==\na\n\n==> {files[1]} <==\nb\n"
@@ -152,12 +156,37 @@ def test_logs_of_a_job_that_was_forgotten_come_from_history(
 ) -> None:
     (tmp_path / "old").write_text("old\n")
     daemon.refuse("GET /v1/jobs/3", "Invalid job id specified", "ESLURM_INVALID_JOB_ID", 404)
-    daemon.routes["GET /v1/history"] = (200, {"jobs": [{"state": "FAILED", "std_out": str(tmp_path / "old")}]})
+    daemon.routes["GET /v1/history"] = (200, {"jobs": [{**OWN, "state": "FAILED", "std_out": str(tmp_path / "old")}]})
     assert logs.main(["3"]) == 0
     assert capfd.readouterr().out == "old\n"
     daemon.routes["GET /v1/history"] = (200, {"jobs": []})
     assert logs.main(["3"]) == 1
     assert "there is no job 3" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["link", "folder", "pipe"])
+def test_logs_show_nothing_that_is_not_the_jobs(
+    daemon: FakeDaemon, tmp_path: Path, capfd: pytest.CaptureFixture[str], what: str
+) -> None:
+    """Also to root, who may read all: its owner can put anything in the place of an output."""
+    secret, out = tmp_path / "secret", tmp_path / "out"
+    secret.write_text("secret\n")
+    {"link": lambda: out.symlink_to(secret), "folder": out.mkdir, "pipe": lambda: os.mkfifo(out)}[what]()
+    daemon.routes["GET /v1/jobs/3"] = (200, {"jobs": [{"user_id": 4242, "state": "COMPLETED", "std_out": str(out)}]})
+    assert logs.main(["3"]) == 0
+    said = capfd.readouterr()
+    assert said.out == ""
+    why = "is not a file of the job's owner: not shown" if what == "link" else "is no file: what went there cannot"
+    assert f"{out} {why}" in said.err
+
+
+def test_logs_of_others_do_nothing_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = b"\x1b]0;title\x07 50%\r 51%\tdone\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert logs.for_terminal(raw, os.geteuid()) == raw
+    assert logs.for_terminal(raw, 4242) == b"\\x1b]0;title\\x07 50%\r 51%\tdone\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    assert logs.for_terminal(raw, 4242) == raw
 
 
 @pytest.mark.parametrize(("count", "rest"), [(0, ""), (1, "c\n"), (2, "b\nc\n"), (9, "a\nb\nc\n")])

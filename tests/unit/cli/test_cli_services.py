@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def record(**more: Any) -> dict[str, Any]:
         "replicas": 1, "ready": 1, "canary_percent": None,
     }  # fmt: skip
     told = {
-        "name": "chat", "user_name": "ann", "user_id": 7, "account": "", "state": "READY",
+        "name": "chat", "user_name": "ann", "user_id": os.geteuid(), "account": "", "state": "READY",
         "url": "http://127.0.0.1:8600/chat/", "wanted": 1, "wanted_why": "3 requests in flight", "fixed": False,
         "replicas_min": 0, "replicas_max": 4, "ready": 1, "revision": 1, "serving": 1, "revisions": [revision],
         "replicas": [replica(1)], "reasons": [], "crashes": [], "keys": 0, "made_at": NOW - 3600,
@@ -303,10 +304,14 @@ def test_why_of_a_service_that_has_all_it_wants(daemon: FakeDaemon, capsys: pyte
 
 
 def test_a_file_that_cannot_be_read_has_no_lines(tmp_path: Path) -> None:
-    assert last_lines(str(tmp_path / "none"), 3) == []
-    assert last_lines(str(tmp_path), 3) == []
+    me = os.geteuid()
+    assert last_lines(str(tmp_path / "none"), me, 3) == []
+    assert last_lines(str(tmp_path), me, 3) == []
+    os.mkfifo(tmp_path / "pipe")
+    assert last_lines(str(tmp_path / "pipe"), me, 3) == []
     (tmp_path / "long").write_bytes(b"x" * 1_000_000)
-    assert [len(line) for line in last_lines(str(tmp_path / "long"), 1)] == [200]
+    assert [len(line) for line in last_lines(str(tmp_path / "long"), me, 1)] == [200]
+    assert last_lines(str(tmp_path / "long"), me + 1, 1) == [], "a link of the owner's to what is not theirs"
 
 
 def test_logs_of_all_replicas_and_of_one_that_crashed(
@@ -317,8 +322,14 @@ def test_logs_of_all_replicas_and_of_one_that_crashed(
     paths = [str(Path(name).absolute()) for name in ("a", "b", "c")]
     living = [replica(number, std_out=path) for number, path in enumerate(paths[:2], start=2)]
     over = [{"replica": 1, "revision": 1, "job_id": 41, "at": NOW - 5, "why": "it ended with exit code 3"}]
-    daemon.routes["GET /v1/services/chat/logs"] = (200, {"replicas": living, "over": over, "now": NOW})
-    daemon.routes["GET /v1/jobs/41"] = (200, {"jobs": [{"job_id": 41, "std_out": paths[2], "std_err": ""}]})
+    daemon.routes["GET /v1/services/chat/logs"] = (
+        200,
+        {"replicas": living, "over": over, "now": NOW, "user_id": os.geteuid()},
+    )
+    daemon.routes["GET /v1/jobs/41"] = (
+        200,
+        {"jobs": [{"job_id": 41, "user_id": os.geteuid(), "std_out": paths[2], "std_err": ""}]},
+    )
     assert service.main(["logs", "chat"]) == 0
     assert capfdbinary.readouterr().out == (
         f"==> replica 2: {paths[0]} <==\nof a\n\n==> replica 3: {paths[1]} <==\nof b\n".encode()
@@ -327,11 +338,17 @@ def test_logs_of_all_replicas_and_of_one_that_crashed(
     assert capfdbinary.readouterr().out == b"of c\n"
     assert service.main(["logs", "chat", "-r", "9"]) == 1
     capfdbinary.readouterr()
-    daemon.routes["GET /v1/services/chat/logs"] = (200, {"replicas": [], "over": over, "now": NOW})
+    daemon.routes["GET /v1/services/chat/logs"] = (
+        200,
+        {"replicas": [], "over": over, "now": NOW, "user_id": os.geteuid()},
+    )
     assert service.main(["logs", "chat"]) == 0
     whose = "replica 1 (job 41), over 00:00:05 ago: it ended with exit code 3"
     assert capfdbinary.readouterr().out == f"==> {whose}: {paths[2]} <==\nof c\n".encode()
-    daemon.routes["GET /v1/services/chat/logs"] = (200, {"replicas": [], "over": [], "now": NOW})
+    daemon.routes["GET /v1/services/chat/logs"] = (
+        200,
+        {"replicas": [], "over": [], "now": NOW, "user_id": os.geteuid()},
+    )
     assert service.main(["logs", "chat"]) == 0
     assert b"nothing was written yet; see: bireme service show chat" in capfdbinary.readouterr().err
 

@@ -124,7 +124,12 @@ def test_refusals() -> None:
     for argv, text in (
         ([], "srun: fatal: No command given to execute."),
         (["-r1", "x"], "srun: fatal: --relative option invalid for job allocation request"),
-        (["--mpi=pmix", "x"], "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types"),
+        (["--mpi=ucx", "x"], "srun: error: Invalid MPI type 'ucx', --mpi=list for acceptable types"),
+        (
+            ["--mpi=pmix_v4", "x"],
+            "srun: error: Invalid MPI type 'pmix_v4', --mpi=list for acceptable types\n"
+            "srun: error: programs that speak PMIx are not served: torch needs no --mpi, an MPI with PMI --mpi=pmi2",
+        ),
     ):
         with pytest.raises(OptionError) as caught:
             run(*argv)

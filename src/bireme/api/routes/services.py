@@ -81,13 +81,15 @@ async def show_service(api: Context, request: Request) -> Response:
 async def service_logs(api: Context, request: Request) -> Response:
     """Where the output of its replicas is: files that their owner can read. Also of a service that is gone.
 
-    Answered with `replicas`, as in its record, and `over`: those that have ended, [{replica, revision, job_id, at,
-    why}], the newest last.
+    Answered with `replicas`, as in its record, `over`: those that have ended, [{replica, revision, job_id, at, why}],
+    the newest last, and `user_id`, whose the files are.
     """
     story = await _story(api, request)
     service = api.cluster.state.services.get(request.path_params["service"])
     replicas = _record(api, service)["replicas"] if service is not None else []
-    return answer({"replicas": replicas, "over": _over(story)[-MOST_OVER:], "now": api.now()})
+    deployed = (each.event.owner.uid for each in reversed(story) if isinstance(each.event, e.ServiceDeployed))
+    owner = service.owner.uid if service is not None else next(deployed, api.caller(request).uid)
+    return answer({"replicas": replicas, "over": _over(story)[-MOST_OVER:], "now": api.now(), "user_id": owner})
 
 
 def _over(story: Sequence[Recorded]) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The output of a service's replicas: last lines for a page, or all of it, followed.
 
 Reads the files that the replicas' jobs write, with the rights of who asks; the daemon only says which they are.
+Invariant: what is not the service's owner's is not shown to who may read more.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bireme.cli.logs import Tail, last_lines_begin
+from bireme.cli.logs import Tail, for_terminal, last_lines_begin
 from bireme.client.transport import ApiError, Transport
 from bireme.commands.paths import path_of
 from bireme.commands.shown import SHOWN
 from bireme.commands.voice import CommandFailure, Voice
+from bireme.evidence.opened import NoFileError, NotTheirsError, open_output
 from bireme.slurm.formats.visible import visible
 from bireme.slurm.times import format_elapsed
 
@@ -24,7 +26,7 @@ _CRASH_LINES, _LOADING_LINES, _LAST_WORDS = 5, 1, 10
 _LONGEST_LINE = 200
 _LONGEST_TAIL = 1 << 16
 _AGAIN_S = 0.25
-_FIELDS = "job_id,std_out,std_err,state"
+_FIELDS = "job_id,std_out,std_err,state,user_id"
 
 
 def tails_of(transport: Transport, service: Record) -> dict[int, list[str]]:
@@ -33,22 +35,23 @@ def tails_of(transport: Transport, service: Record) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for replica in service["replicas"]:
         if replica["job_id"] and replica["health"] == "loading" and replica["std_out"]:
-            found[replica["job_id"]] = last_lines(replica["std_out"], _LOADING_LINES)
+            found[replica["job_id"]] = last_lines(replica["std_out"], service["user_id"], _LOADING_LINES)
     for crash in service["crashes"][-3:]:
         if crash["job_id"]:
             paths = {record["std_err"] or record["std_out"] for record in job_records(transport, crash["job_id"])}
-            found[crash["job_id"]] = [line for path in sorted(paths) for line in last_lines(path, _CRASH_LINES)]
+            lines = (line for path in sorted(paths) for line in last_lines(path, service["user_id"], _CRASH_LINES))
+            found[crash["job_id"]] = list(lines)
     return found
 
 
-def last_lines(path: str, count: int) -> list[str]:
-    """The last lines of a file that say something, each made fit to be shown."""
+def last_lines(path: str, owner: int, count: int) -> list[str]:
+    """The last lines of a file of this user's that say something, each made fit to be shown."""
     try:
-        with open(path, "rb") as file:
+        with open_output(path, owner) as file:
             begin = last_lines_begin(file, count + 1)
             file.seek(max(begin, file.seek(0, 2) - _LONGEST_TAIL))
             text = file.read(_LONGEST_TAIL).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, NotTheirsError, NoFileError):
         return []
     # A progress bar writes one line over and over, with carriage returns.
     lines = [piece.rstrip().rpartition("\r")[2] for piece in text.split("\n") if piece.strip()]
@@ -76,7 +79,7 @@ def last_words(transport: Transport, service: Record) -> list[str]:
     else:
         number, job_id = (running[-1]["number"], running[-1]["job_id"]) if running else (0, 0)
         paths = [each["std_out"] for each in running[-1:]]
-    lines = [line for path in paths for line in last_lines(path, _LAST_WORDS)]
+    lines = [line for path in paths for line in last_lines(path, service["user_id"], _LAST_WORDS)]
     if not number:
         return []
     said = "The last lines of" if lines else "Nothing was written by"
@@ -94,6 +97,7 @@ class _Output:
     """A file that a replica writes, or wrote."""
 
     path: str
+    owner: int
     whose: str
     """For the heading above it."""
 
@@ -130,12 +134,14 @@ class _Pager:
 
     def show(self, outputs: Sequence[_Output], *, headed: bool) -> None:
         for each in outputs:
-            for piece in self._tails.setdefault(each.path, Tail(each.path, self._lines)).new():
+            for piece in self._tails.setdefault(each.path, Tail(each.path, each.owner, self._lines)).new():
                 if headed and self.shown != each.path:
                     heading = f"{chr(10) if self.shown else ''}==> {each.whose}: {visible(each.path)} <==\n"
                     sys.stdout.buffer.write(heading.encode("utf-8", SHOWN))
                 self.shown = each.path
-                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.write(for_terminal(piece, each.owner))
+            if why := self._tails[each.path].newly_refused():
+                Voice("bireme service").say(why)
         sys.stdout.buffer.flush()
 
 
@@ -143,7 +149,7 @@ def _living(told: Record, only: int | None, err: bool) -> Iterator[_Output]:
     field = "std_err" if err else "std_out"
     for replica in told["replicas"]:
         if replica[field] and only in (None, replica["number"]):
-            yield _Output(replica[field], f"replica {replica['number']}")
+            yield _Output(replica[field], told["user_id"], f"replica {replica['number']}")
 
 
 def _of_one_that_is_over(transport: Transport, told: Record, only: int | None, err: bool) -> Iterator[_Output]:
@@ -154,4 +160,4 @@ def _of_one_that_is_over(transport: Transport, told: Record, only: int | None, e
         why = f": {replica['why']}" if replica["why"] else ""
         for record in job_records(transport, replica["job_id"]):
             whose = f"replica {replica['replica']} (job {replica['job_id']}), over {ago} ago{why}"
-            yield _Output(record[field] or record["std_out"], visible(whose))
+            yield _Output(record[field] or record["std_out"], record["user_id"], visible(whose))

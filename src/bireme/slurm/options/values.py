@@ -289,7 +289,9 @@ def _mpi(name: str, text: str | None, moment: Moment) -> str:
         listed = "\n".join(["MPI plugin types are...", *(f"\t{kind}" for kind in words.MPI_TYPES)])
         raise OptionError(listed, severity=Severity.ANSWER, exit_code=0)
     if text not in words.MPI_TYPES:
-        raise OptionError(f"Invalid MPI type '{text}', --mpi=list for acceptable types", exit_code=1)
+        hints = ("programs that speak PMIx are not served: torch needs no --mpi, an MPI with PMI --mpi=pmi2",)
+        more = hints if (text or "").startswith("pmix") else ()
+        raise OptionError(f"Invalid MPI type '{text}', --mpi=list for acceptable types", *more, exit_code=1)
     return text
 
 
