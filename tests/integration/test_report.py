@@ -253,7 +253,7 @@ def test_what_the_tasks_used_is_what_the_job_used(cluster: Cluster) -> None:
     start, end = job["digest"]["start"], job["digest"]["end"]
     added = sum(seconds * value for curve in found for seconds, value in cells(curve, start, end))
     told = batch["total"] + step["total"]
-    assert added == pytest.approx(told, rel=0.3), "what a plot of the job shows, whose cells are 10 s long"
+    assert 0.7 * told < added < told + 20.0, "what a plot shows: what was measured of a cell counts for all its 10 s"
     assert told == pytest.approx(1 + 2 + 5, abs=1.5)
     assert told == pytest.approx(job["efficiency"]["cpu_used_s"], abs=0.5), "the accounting, which is exact"
 
