@@ -7,7 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -211,6 +211,20 @@ def test_answers_without_an_end_are_bounded_for_each_user_and_take_none_from_oth
         assert stranger.get("/queue").status == 200, "pages are drawn all the same"
         assert owner.get("/v1/jobs", **OWN).status == 200
     private.until(lambda: stranger.get("/v1/jobs", **OWN).status == 200)
+
+
+def test_who_sends_no_request_is_sent_away(visitor: Visitor) -> None:
+    """Nobody has to be logged in to open connections."""
+    with ExitStack() as held:
+        silent = [
+            held.enter_context(socket.create_connection(("127.0.0.1", visitor.port), timeout=60)) for _ in range(20)
+        ]
+        for sock in silent[:10]:
+            sock.sendall(b"GET /now HTTP/1.1\r\nHost: x\r\nX: ")
+        assert visitor.get("/now").status == 200
+        for sock in silent:
+            with suppress(ConnectionResetError):
+                assert sock.recv(1) == b""
 
 
 def test_a_link_makes_nobody_another_user_unasked(private: Cluster) -> None:

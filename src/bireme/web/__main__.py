@@ -17,6 +17,7 @@ import sys
 import uvicorn
 
 from bireme.web.app import create_app
+from bireme.web.connections import Pages, Said
 from bireme.web.guards import Place
 from bireme.web.upstream import Upstream
 
@@ -32,7 +33,7 @@ def main() -> int:
     place = Place(listener.getsockname()[1], given.prefix, secure)
     config = uvicorn.Config(
         create_app(place, Upstream(given.api)),
-        http="httptools",
+        http=Pages,
         loop="asyncio",
         ws="none",
         lifespan="off",
@@ -59,6 +60,7 @@ async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
         loop.remove_reader(sys.stdin)
         server.should_exit = server.force_exit = True
 
+    loop.set_exception_handler(Said())
     loop.add_reader(sys.stdin, ends)  # nothing is ever written there
     await server.serve([listener])
 

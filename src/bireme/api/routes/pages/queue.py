@@ -182,7 +182,8 @@ def _expected(state: State, job: Job) -> float:
 
 def _by_start(state: State, job: Job) -> tuple[float, ...]:
     if isinstance(job.phase, Pending):
-        return (1, _expected(state, job), -job.priority, job.id)
+        waits_for_itself = job.phase.eligible_at is None  # held, or for its time or another job: nothing starts it
+        return (1, _expected(state, job), waits_for_itself, -job.priority, job.id)
     if isinstance(job.phase, Finished):
         return (2, -job.phase.ended_at, 0, -job.id)
     return (0, -job.id, 0, 0)
