@@ -89,6 +89,7 @@ class Shared:
             read: tuple[Any, str] = await self._once(key, SHARED_S, lambda: self._in_turn(visitor, target))
         except RefusedError as error:
             if error.status == 401:
+                self.forget_token(visitor.token)
                 raise NotLoggedInError from None
             raise
         return read

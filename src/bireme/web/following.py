@@ -71,6 +71,7 @@ class Following:
                 told = await self._shared.upstream.get(visitor.token, "/v1/changes", params)
             except RefusedError as error:
                 if error.status == 401:
+                    self._shared.forget_token(visitor.token)
                     for feed in tuple(self.feeds):
                         feed.tell_out(visitor)
                 await asyncio.sleep(AGAIN_S)
