@@ -412,7 +412,7 @@ def cancelled_job_starts_again(patch: Patch) -> None:
 # -- where a job may start -------------------------------------------------------------------------------------------
 
 
-@bug(r"takes no jobs: .*left=\{", 25)
+@bug(r"takes no jobs: .*left=\{", 19)
 def leftovers_ignored(patch: Patch) -> None:
     """A node on which something of a start that is over is left is given to others."""
     patch.setattr(
@@ -624,7 +624,7 @@ def job_run_twice_after_a_restart(patch: Patch) -> Sabotage:
     return says_it_twice
 
 
-@bug("the truth is", 25)
+@bug("the truth is", 6)
 def late_report_believed(patch: Patch) -> None:
     """What a node says of an earlier start of a job is taken for the newest one."""
     interpret = hearing.interpret
@@ -652,7 +652,7 @@ def orders_to_end_lost(patch: Patch) -> Sabotage:
     return sabotage
 
 
-@bug("is still on", 4)
+@bug("is still on", 10)
 def lost_node_taken_for_clear(patch: Patch) -> None:
     """A node that was given up is taken to be clear."""
     patch.setattr(CrewEngine, "_said_goodbye", lambda crew, key, farewell, at: o.JobCleared(*key, at))
