@@ -150,8 +150,9 @@ class Rolls:
         if known is not None and known.job is job and all(map(is_, known.told, told)):
             return known
         parts = (part.lower().replace(BETWEEN, " ") for part in self._parts(state, job))
-        states = _states_of(job_state(job), base_state(job.phase), isinstance(job.phase, Finished))
-        return Entry(job, told, job_state(job), states, BETWEEN.join(parts))
+        state_word = job_state(job)
+        states = _states_of(state_word, base_state(job.phase), isinstance(job.phase, Finished))
+        return Entry(job, told, state_word, states, BETWEEN.join(parts))
 
     def _note_asked(self) -> None:
         loop = asyncio.get_running_loop()

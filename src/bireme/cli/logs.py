@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bireme.cli.connection import make_transport
@@ -85,15 +86,50 @@ class Tail:
         return f"{visible(self.path)} {self._refused}"
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A file that is written to for a job."""
+
+    path: str
+    owner: int
+    whose: str = ""
+    """For the heading above it."""
+
+    @property
+    def heading(self) -> str:
+        return f"{self.whose}: {visible(self.path)}" if self.whose else visible(self.path)
+
+
+class Pager:
+    """Writes what is new in files, each piece under its heading where there are several."""
+
+    def __init__(self, lines: int | None, voice: Voice) -> None:
+        self._lines, self._voice = lines, voice
+        self._tails: dict[str, Tail] = {}
+        self.shown = ""
+        """The file that was written from last."""
+
+    def show(self, outputs: Sequence[Output], *, headed: bool) -> None:
+        for each in outputs:
+            tail = self._tails.setdefault(each.path, Tail(each.path, each.owner, self._lines))
+            for piece in tail.new():
+                if headed and self.shown != each.path:
+                    heading = f"{chr(10) if self.shown else ''}==> {each.heading} <==\n"
+                    sys.stdout.buffer.write(heading.encode("utf-8", SHOWN))
+                self.shown = each.path
+                sys.stdout.buffer.write(for_terminal(piece, each.owner))
+            if why := tail.newly_refused():
+                self._voice.say(why)
+        sys.stdout.buffer.flush()
+
+
 class Logs:
     def __init__(self, transport: Transport, job: str, *, err: bool, lines: int | None) -> None:
         self._transport = transport
         self._job = job
         self._field = "std_err" if err else "std_out"
-        self._lines = lines
-        self._tails: dict[str, Tail] = {}
-        self._shown: str | None = None
         self._voice = Voice("bireme logs")
+        self._pager = Pager(lines, self._voice)
         self._told_waiting = False
 
     def show(self, *, follow: bool) -> int:
@@ -128,20 +164,8 @@ class Logs:
 
     def _show_new(self, records: list[dict[str, Any]]) -> None:
         started = [record for record in records if record["state"] not in ("PENDING",) and record.get(self._field)]
-        several = len({record[self._field] for record in started}) > 1
-        for record in started:
-            path = record[self._field]
-            owner = int(record["user_id"])
-            tail = self._tails.setdefault(path, Tail(path, owner, self._lines))
-            for piece in tail.new():
-                if several and self._shown != path:
-                    heading = f"==> {visible(str(path))} <==\n"
-                    sys.stdout.buffer.write((("\n" if self._shown else "") + heading).encode("utf-8", SHOWN))
-                self._shown = path
-                sys.stdout.buffer.write(for_terminal(piece, owner))
-            if why := tail.newly_refused():
-                self._voice.say(why)
-        sys.stdout.buffer.flush()
+        outputs = [Output(record[self._field], int(record["user_id"])) for record in started]
+        self._pager.show(outputs, headed=len({each.path for each in outputs}) > 1)
 
     def _tell_waiting(self, records: list[dict[str, Any]]) -> None:
         if not self._told_waiting and all(record["state"] == "PENDING" for record in records):
@@ -149,7 +173,7 @@ class Logs:
             self._voice.say(f"job {self._job} waits ({records[0].get('reason')}); its output follows when it starts")
 
     def _finish(self, records: list[dict[str, Any]], follow: bool) -> int:
-        if self._shown is not None or follow:
+        if self._pager.shown or follow:
             return 0
         if all(record["state"] == "PENDING" for record in records):
             self._voice.say(f"job {self._job} has not started ({records[0].get('reason')})")

@@ -398,7 +398,7 @@ class Daemon:
             notices=self._notices,
             confined=lambda: self._loaded.confine,
             router_url=self._router_url,
-            router_hosts=lambda: [*filter(None, (each.strip() for each in self._settings.router_hosts.split(",")))],
+            router_hosts=lambda: self._settings.router_hosts,
             not_for_services=lambda: [*filter(None, (urlsplit(self._settings.web_url).hostname,))],
             scaling=lambda name: self._keeper.explained(name) if self._keeper is not None else {},
             router=lambda: self._steward.summary if self._steward is not None else {},

@@ -271,10 +271,10 @@ class Settings:
         "What services' addresses begin with, as people reach the router: `https://models.example.org`. Empty: where "
         "it listens.",
     )
-    router_hosts: str = setting(
-        "",
+    router_hosts: tuple[str, ...] = setting(
+        (),
         "router.hosts",
-        "Host names that anybody's services may take (`--host`), with commas: `demo.example.org,*.models.example.org`. "
+        "Host names that anybody's services may take (`--host`): `demo.example.org`, `*.models.example.org`. "
         "Others are given by operators: who has a host name gets all requests to it. Empty: only operators give any.",
     )
     service_qos: str = setting(

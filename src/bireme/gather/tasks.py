@@ -195,18 +195,21 @@ def _owners(
 def _frame(node: str, rows: Sequence[tuple[OwnedTask, Mapping[str, Value]]], ages: Mapping[OwnedTask, float]) -> Frame:
     names = rows[0][1].keys()
     columns = {name: [row[name] for _, row in rows] for name in names}
-    kept = {name: column for name, column in columns.items() if any(value is not None for value in column)}
     told = [ages.get(task) for task, _ in rows]
     ids = [task.id for task, _ in rows]
-    return Frame(about="task", node=node, ids=ids, columns=kept, ages=told if any(told) else [])
+    return Frame(about="task", node=node, ids=ids, columns=_measured(columns), ages=told if any(told) else [])
 
 
 def _last_frame(node: str, over: Sequence[tuple[str, _Tally]]) -> Frame:
     columns: dict[str, list[Value]] = {
         name: [tally.totals[index] for _, tally in over] for index, name in enumerate(_COUNTERS)
     }
-    known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
-    return Frame(about="task", node=node, ids=[task for task, _ in over], columns=known, ended=True)
+    return Frame(about="task", node=node, ids=[task for task, _ in over], columns=_measured(columns), ended=True)
+
+
+def _measured(columns: Mapping[str, list[Value]]) -> dict[str, list[Value]]:
+    """Those in which there is anything."""
+    return {name: column for name, column in columns.items() if any(value is not None for value in column)}
 
 
 def members_of(folder: str) -> list[int]:

@@ -6,16 +6,13 @@ Invariant: what is not the service's owner's is not shown to who may read more.
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-from bireme.cli.logs import Tail, for_terminal, last_lines_begin
+from bireme.cli.logs import Output, Pager, last_lines_begin
 from bireme.client.transport import ApiError, Transport
 from bireme.commands.paths import path_of
-from bireme.commands.shown import SHOWN
 from bireme.commands.voice import CommandFailure, Voice
 from bireme.evidence.opened import NoFileError, NotTheirsError, open_output
 from bireme.slurm.formats.visible import visible
@@ -92,20 +89,11 @@ def last_words(transport: Transport, service: Record) -> list[str]:
 # -- bireme service logs -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Output:
-    """A file that a replica writes, or wrote."""
-
-    path: str
-    owner: int
-    whose: str
-    """For the heading above it."""
-
-
 def follow(transport: Transport, name: str, only: int | None, *, err: bool, lines: int | None, on: bool) -> int:
     """Shows what the replicas wrote, of a service that has none what the last one did; with `on` also what they write
     from now on."""
-    pager = _Pager(lines)
+    voice = Voice("bireme service")
+    pager = Pager(lines, voice)
     while True:
         told = transport.get(path_of("services", name, "logs"))
         found = list(_living(told, only, err))
@@ -118,41 +106,19 @@ def follow(transport: Transport, name: str, only: int | None, *, err: bool, line
             pager.show(list(_of_one_that_is_over(transport, told, only, err)), headed=True)
         if not on:
             if not pager.shown:
-                Voice("bireme service").say(f"nothing was written yet; see: bireme service show {name}")
+                voice.say(f"nothing was written yet; see: bireme service show {name}")
             return 0
         time.sleep(_AGAIN_S)
 
 
-class _Pager:
-    """Writes what is new in files, each piece under its heading where there are several."""
-
-    def __init__(self, lines: int | None) -> None:
-        self._lines = lines
-        self._tails: dict[str, Tail] = {}
-        self.shown = ""
-        """The file that was written from last."""
-
-    def show(self, outputs: Sequence[_Output], *, headed: bool) -> None:
-        for each in outputs:
-            for piece in self._tails.setdefault(each.path, Tail(each.path, each.owner, self._lines)).new():
-                if headed and self.shown != each.path:
-                    heading = f"{chr(10) if self.shown else ''}==> {each.whose}: {visible(each.path)} <==\n"
-                    sys.stdout.buffer.write(heading.encode("utf-8", SHOWN))
-                self.shown = each.path
-                sys.stdout.buffer.write(for_terminal(piece, each.owner))
-            if why := self._tails[each.path].newly_refused():
-                Voice("bireme service").say(why)
-        sys.stdout.buffer.flush()
-
-
-def _living(told: Record, only: int | None, err: bool) -> Iterator[_Output]:
+def _living(told: Record, only: int | None, err: bool) -> Iterator[Output]:
     field = "std_err" if err else "std_out"
     for replica in told["replicas"]:
         if replica[field] and only in (None, replica["number"]):
-            yield _Output(replica[field], told["user_id"], f"replica {replica['number']}")
+            yield Output(replica[field], told["user_id"], f"replica {replica['number']}")
 
 
-def _of_one_that_is_over(transport: Transport, told: Record, only: int | None, err: bool) -> Iterator[_Output]:
+def _of_one_that_is_over(transport: Transport, told: Record, only: int | None, err: bool) -> Iterator[Output]:
     """Of the last one, or of the one that is asked for."""
     field = "std_err" if err else "std_out"
     for replica in [each for each in told["over"] if only in (None, each["replica"])][-1:]:
@@ -160,4 +126,4 @@ def _of_one_that_is_over(transport: Transport, told: Record, only: int | None, e
         why = f": {replica['why']}" if replica["why"] else ""
         for record in job_records(transport, replica["job_id"]):
             whose = f"replica {replica['replica']} (job {replica['job_id']}), over {ago} ago{why}"
-            yield _Output(record[field] or record["std_out"], record["user_id"], visible(whose))
+            yield Output(record[field] or record["std_out"], record["user_id"], visible(whose))

@@ -19,18 +19,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bireme.core.model.idling.policy import IdleAction, IdleMode, IdlePolicy, IdleRule
-from bireme.daemon.rules.tables import (
-    MOST_RULES,
-    Key,
-    WrongValueError,
-    names,
-    not_there,
-    number,
-    one_of,
-    read_fields,
-    read_tables,
-    time_limit,
-)  # fmt: skip
+from bireme.daemon.rules import tables
+from bireme.daemon.rules.tables import Key, WrongValueError
 from bireme.daemon.settings import Settings, SettingsError
 
 FILE_NAME = "idle.toml"
@@ -44,30 +34,30 @@ def _name(value: Any) -> str:
 
 
 def _action(*actions: IdleAction) -> Callable[[Any], IdleAction]:
-    check = one_of(*actions)
+    check = tables.one_of(*actions)
     return lambda value: IdleAction(check(value))
 
 
 def _time(least_s: int) -> Callable[[Any], int]:
-    return time_limit(f'"02:00:00", from {least_s} s to 30 days', least_s, _MOST_S)
+    return tables.time_limit(f'"02:00:00", from {least_s} s to 30 days', least_s, _MOST_S)
 
 
 KEYS: Mapping[str, Key] = {
-    "partitions": Key("partitions", names),
-    "qos": Key("qos", names),
-    "accounts": Key("accounts", names),
-    "jobs": Key("jobs", one_of("batch", "interactive")),
-    "below_percent": Key("below_percent", number("a number above 0, up to 100", 100)),
+    "partitions": Key("partitions", tables.names),
+    "qos": Key("qos", tables.names),
+    "accounts": Key("accounts", tables.names),
+    "jobs": Key("jobs", tables.one_of("batch", "interactive")),
+    "below_percent": Key("below_percent", tables.number("a number above 0, up to 100", 100)),
     "idle_time": Key("idle_s", _time(_LEAST_IDLE_S)),
-    "gpus": Key("gpus", one_of("all", "any")),
+    "gpus": Key("gpus", tables.one_of("all", "any")),
     "grace_time": Key("grace_s", _time(0)),
     "action": Key("action", _action(*IdleAction)),
     "otherwise": Key("otherwise", _action(IdleAction.NOTIFY, IdleAction.CANCEL)),
     "move_to": Key("move_to", _name),
-    "exempt_comments": Key("exempt_comments", names),
-    "exempt_qos": Key("exempt_qos", names),
-    "exempt_accounts": Key("exempt_accounts", names),
-    "exempt_users": Key("exempt_users", names),
+    "exempt_comments": Key("exempt_comments", tables.names),
+    "exempt_qos": Key("exempt_qos", tables.names),
+    "exempt_accounts": Key("exempt_accounts", tables.names),
+    "exempt_users": Key("exempt_users", tables.names),
 }
 """The fields of `IdleRule`."""
 
@@ -81,14 +71,11 @@ def load_policy(settings: Settings, home: str, partitions: Collection[str] | Non
     if mode is IdleMode.OFF:
         return IdlePolicy()
     path = policy_path(settings, home)
-    try:
-        tables = read_tables(path)
-    except FileNotFoundError as error:
-        advice = 'write one (docs/idle.md), or say idle.mode = "off"'
-        raise SettingsError(f"idle.mode is {settings.idle_mode}, and there is no {path}: {advice}") from error
-    if not tables:
-        raise SettingsError(f"{path}: a policy has 1 to {MOST_RULES} rules, each a table: [train]")
-    rules = tuple(_rule(path, name, table) for name, table in tables.items())
+    advice = 'write one (docs/idle.md), or say idle.mode = "off"'
+    found = tables.read_tables(path, f"idle.mode is {settings.idle_mode}, and there is no {path}: {advice}")
+    if not found:
+        raise SettingsError(f"{path}: a policy has 1 to {tables.MOST_RULES} rules, each a table: [train]")
+    rules = tuple(_rule(path, name, table) for name, table in found.items())
     for rule in rules:
         _check_partitions(path, rule, partitions)
     return IdlePolicy(mode, rules, os.path.basename(path))
@@ -100,7 +87,7 @@ def policy_path(settings: Settings, home: str) -> str:
 
 
 def _rule(path: str, name: str, table: Any) -> IdleRule:
-    rule = IdleRule(name=name, **read_fields(path, name, table, KEYS))
+    rule = IdleRule(name=name, **tables.read_fields(path, name, table, KEYS))
     if (rule.action is IdleAction.MOVE) is not bool(rule.move_to):
         raise SettingsError(f'{path}: [{name}]: action = "move" and move_to = "PARTITION" go together')
     if rule.jobs == "interactive" and rule.action in (IdleAction.REQUEUE, IdleAction.MOVE):
@@ -109,10 +96,6 @@ def _rule(path: str, name: str, table: Any) -> IdleRule:
 
 
 def _check_partitions(path: str, rule: IdleRule, known: Collection[str] | None) -> None:
-    if known is None:
-        return
-    for partition in (*rule.partitions, *filter(None, (rule.move_to,))):
-        if partition not in known:
-            raise SettingsError(f"{path}: [{rule.name}]: {not_there('partition', partition, sorted(known))}")
-    if rule.move_to in rule.partitions:
+    tables.check_partitions(path, rule.name, (*rule.partitions, *filter(None, (rule.move_to,))), known)
+    if known is not None and rule.move_to in rule.partitions:
         raise SettingsError(f"{path}: [{rule.name}]: move_to is one of the partitions that the rule is for")

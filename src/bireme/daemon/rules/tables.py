@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,14 +36,13 @@ class Key:
     read: Callable[[Any], Any]
 
 
-def read_tables(path: str) -> dict[str, Any]:
-    """The rules of a file as they stand there. Raises FileNotFoundError, SettingsError."""
+def read_tables(path: str, absent: str = "") -> dict[str, Any]:
+    """The rules of a file as they stand there. `absent`: what to say where there is none. Raises SettingsError."""
     try:
         text = read_file(path, _MOST_BYTES)
-    except FileNotFoundError:
-        raise
     except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
+        is_absent = absent and isinstance(error, FileNotFoundError)
+        raise SettingsError(absent if is_absent else f"cannot read {path}: {error.strerror}") from error
     if len(text) > _MOST_BYTES:
         raise SettingsError(f"{path} is larger than 1 MiB: these are no rules")
     try:
@@ -71,6 +70,16 @@ def read_fields(path: str, name: str, table: Any, keys: Mapping[str, Key]) -> di
             said = f"{value!r}"[:_SHOWN]
             raise SettingsError(f"{path}: [{name}]: {key} = {said} is not possible: it must be {error}") from error
     return fields
+
+
+def check_partitions(path: str, name: str, asked: Iterable[str], known: Collection[str] | None) -> None:
+    """Whether the partitions are there that the rule of this name is about. `known`: None, nobody knows them yet.
+
+    Raises SettingsError.
+    """
+    for partition in asked:
+        if known is not None and partition not in known:
+            raise SettingsError(f"{path}: [{name}]: {not_there('partition', partition, sorted(known))}")
 
 
 def not_there(what: str, name: str, known: Collection[str]) -> str:

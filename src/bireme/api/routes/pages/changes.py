@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
 
@@ -72,9 +73,10 @@ def _told(api: Context, request: Request, after: int | None, planned: str) -> di
     if passed != planned:
         topics.add("plan")
     shown = [topic for topic in TOPICS if topic in topics]
+    asked = _asked(api, request)
     if "jobs" in topics:
-        shown += _jobs(api, request, after)
-    return {"seq": state.seq, "planned_at": passed, "topics": shown, "verdicts": _verdicts(api, request)}
+        shown += _jobs(api, asked, after)
+    return {"seq": state.seq, "planned_at": passed, "topics": shown, "verdicts": _verdicts(api, asked)}
 
 
 def _asked(api: Context, request: Request) -> dict[str, int]:
@@ -88,17 +90,16 @@ def _asked(api: Context, request: Request) -> dict[str, int]:
     }
 
 
-def _jobs(api: Context, request: Request, after: int | None) -> list[str]:
+def _jobs(api: Context, asked: Mapping[str, int], after: int | None) -> list[str]:
     """Of the jobs that are asked for those that something happened to; also to a task or a component of theirs."""
-    asked = _asked(api, request)
     touched = _touched(api, after) if asked else None
     return [f"job:{word}" for word, job in asked.items() if touched is None or job in touched]
 
 
-def _verdicts(api: Context, request: Request) -> dict[str, int]:
+def _verdicts(api: Context, asked: Mapping[str, int]) -> dict[str, int]:
     """What the latest pass said of each job that is asked for, as a number; starts that are nearly the same are."""
     state, found = api.cluster.state, {}
-    for word, job in _asked(api, request).items():
+    for word, job in asked.items():
         verdict = state.verdicts.get(job)
         if verdict is not None and job in state.pending:
             start = verdict.expected_start

@@ -21,32 +21,22 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from bireme.core.model.healing.restarts import RestartRule, Which
-from bireme.daemon.rules.tables import (
-    NAME,
-    Key,
-    WrongValueError,
-    names,
-    not_there,
-    number,
-    one_of,
-    read_fields,
-    read_tables,
-    time_limit,
-)  # fmt: skip
-from bireme.daemon.settings import Settings, SettingsError
+from bireme.daemon.rules import tables
+from bireme.daemon.rules.tables import Key, WrongValueError
+from bireme.daemon.settings import Settings
 
 FILE_NAME = "healing.toml"
 _MOST_RESTARTS, _MOST_S = 1000, 365 * 86_400
 
 
 def _name(value: Any) -> str:
-    if not isinstance(value, str) or not NAME.fullmatch(value):
+    if not isinstance(value, str) or not tables.NAME.fullmatch(value):
         raise WrongValueError('the name of a reservation, as "spares"')
     return value
 
 
 def _which(value: Any) -> Which:
-    return Which(one_of(*Which)(value))
+    return Which(tables.one_of(*Which)(value))
 
 
 def _count(value: Any) -> int:
@@ -55,15 +45,15 @@ def _count(value: Any) -> int:
     return value
 
 
-_time = time_limit('"00:10:00", up to a year', 0, _MOST_S)
+_time = tables.time_limit('"00:10:00", up to a year', 0, _MOST_S)
 
 KEYS: Mapping[str, Key] = {
-    "partitions": Key("partitions", names),
-    "qos": Key("qos", names),
+    "partitions": Key("partitions", tables.names),
+    "qos": Key("qos", tables.names),
     "restart": Key("which", _which),
     "most": Key("most", _count),
     "within": Key("within_s", _time),
-    "lost_gpu_hours": Key("lost_gpu_hours", number("a number of GPU-hours above 0", 1e9)),
+    "lost_gpu_hours": Key("lost_gpu_hours", tables.number("a number of GPU-hours above 0", 1e9)),
     "backoff": Key("backoff_s", _time),
     "backoff_most": Key("backoff_most_s", _time),
     "unexplained": Key("unexplained", _count),
@@ -80,13 +70,10 @@ def load_rules(settings: Settings, home: str, partitions: Collection[str] | None
     path = settings.site_path(settings.healing_rules, home, FILE_NAME)
     if not settings.healing_rules and not os.path.exists(path):
         return ()
-    try:
-        tables = read_tables(path)
-    except FileNotFoundError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
-    rules = tuple(RestartRule(name=name, **read_fields(path, name, table, KEYS)) for name, table in tables.items())
+    rules = tuple(
+        RestartRule(name=name, **tables.read_fields(path, name, table, KEYS))
+        for name, table in tables.read_tables(path).items()
+    )
     for rule in rules:
-        for partition in rule.partitions:
-            if partitions is not None and partition not in partitions:
-                raise SettingsError(f"{path}: [{rule.name}]: {not_there('partition', partition, sorted(partitions))}")
+        tables.check_partitions(path, rule.name, rule.partitions, partitions)
     return rules
