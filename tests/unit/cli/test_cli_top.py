@@ -222,13 +222,15 @@ def test_nothing_is_added_up_of_gpus_that_do_not_tell_it() -> None:
 
 
 def test_the_end_of_a_log_is_text_and_a_pipe_is_not_read(tmp_path: Path) -> None:
+    me = os.geteuid()
     (tmp_path / "log").write_bytes(b"a\n\x1b[31mred\r10%\r20%\nlast")
-    assert tail_of(str(tmp_path / "log"), 2) == (["20%", "last"], "")
+    assert tail_of(str(tmp_path / "log"), me, 2) == (["20%", "last"], "")
     (tmp_path / "log").write_bytes(b"\x1b]0;title\x07x\n")
-    assert "\x1b" not in tail_of(str(tmp_path / "log"), 2)[0][0]
+    assert "\x1b" not in tail_of(str(tmp_path / "log"), me, 2)[0][0]
     os.mkfifo(tmp_path / "pipe")
-    assert "is no file" in tail_of(str(tmp_path / "pipe"), 2)[1]
-    assert "No such file" in tail_of(str(tmp_path / "none"), 2)[1]
+    assert "is no file" in tail_of(str(tmp_path / "pipe"), me, 2)[1]
+    assert "is not a file of the job's owner" in tail_of(str(tmp_path / "log"), me + 1, 2)[1]
+    assert "No such file" in tail_of(str(tmp_path / "none"), me, 2)[1]
 
 
 # --- keys -------------------------------------------------------------------------------------------------------

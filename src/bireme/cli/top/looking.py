@@ -5,8 +5,6 @@ Invariant: what is not measured is absent: a cluster without telemetry has a pic
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,13 +12,14 @@ from typing import Any
 from bireme.cli.logs import last_lines_begin
 from bireme.client.transport import ApiError, BiremeUnavailable, Transport
 from bireme.commands.voice import refused_by_daemon
+from bireme.evidence.opened import NoFileError, NotTheirsError, open_output
 from bireme.slurm.formats.visible import visible, visible_values
 
 Record = dict[str, Any]
 _JOB_FIELDS = (
     "job_id,array_job_id,array_task_id,array_tasks,het_job_id,het_offset,name,user_name,partition,state,reason,priority,"
     "start_time,expected_start,elapsed_s,time_limit_s,node_list,node_count,num_cpus,tres_requested,tres_allocated,"
-    "std_out,generation"
+    "std_out,generation,user_id"
 )
 _LIVE = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "PENDING"})
 LAST_S = 600.0
@@ -112,7 +111,7 @@ class Watch:
             self._sparks[job_id] = (now, spark_of(curves))
 
     def job(self, record: Record, now: float, points: int, lines: int) -> JobPicture:
-        text, problem = tail_of(record.get("std_out") or "", lines)
+        text, problem = tail_of(record.get("std_out") or "", record.get("user_id"), lines)
         curves = self._curves(record["job_id"], _PAGE_METRICS, now, points)
         return JobPicture(
             [curve for _, curve in sorted(map(self._placed, curves), key=lambda each: each[0])], text, problem
@@ -169,17 +168,18 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def tail_of(path: str, lines: int) -> tuple[list[str], str]:
-    """The last lines of a file, made visible, or why there are none. What is no file is not read."""
+def tail_of(path: str, owner: int | None, lines: int) -> tuple[list[str], str]:
+    """The last lines of a file of this user's, made visible, or why there are none. What is no file is not read."""
     if not path or lines <= 0:
         return [], ""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return [], f"{path} is no file"
+        with open_output(path, owner) as file:
             file.seek(last_lines_begin(file, lines))
             data = file.read(lines * _LONGEST * 4)
+    except NoFileError:
+        return [], f"{path} is no file"
+    except NotTheirsError:
+        return [], f"{path} is not a file of the job's owner: not shown"
     except OSError as error:
         return [], f"cannot read {path}: {error.strerror}"
     text = data.decode("utf-8", "replace").split("\n")
